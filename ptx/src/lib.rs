@@ -78,7 +78,7 @@ pub mod syntax;
 pub use fault::{Fault, FaultKind, Site, Thread};
 pub use launch::{run, run_clusters, run_onward, Argument, Delivery, Launch, LaunchError, Options, Outcome};
 pub use matrix::descriptor::Swizzle;
-pub use matrix::map::{MapError, TensorMap};
+pub use matrix::map::{Image, MapError, TensorMap};
 pub use memory::{Allocation, Initial};
 pub use parse::{parse, ParseError};
 pub use program::{Flow, Operation, Program, ProgramError};

@@ -99,6 +99,7 @@ fn a_box_arrives_permuted_and_must_be_waited_for() {
         strides: vec![128],
         tile: vec![32, 4],
         steps: vec![1, 1],
+        image: None,
         swizzle: Swizzle::B128,
         fill: 0,
     };

@@ -16,8 +16,11 @@ pub(super) enum GroupHelper {
     ClusterBarrier,
     WaitPhase,
     PrefetchMap,
-    LoadTile,
-    LoadTileMulticast,
+    /// `images`: dimensions between the channels and the images, where the box is of pixels; 0: of a matrix.
+    LoadTile {
+        images: u8,
+        multicast: bool,
+    },
     StoreTile,
     StoreCommit,
     StoreWait,
@@ -45,11 +48,13 @@ impl GroupHelper {
             GroupHelper::ArriveRemote => "barrier_arrive_remote".into(),
             GroupHelper::Remote => "remote_barrier".into(),
             GroupHelper::ClusterBarrier => "cluster_barrier".into(),
-            GroupHelper::LoadTileMulticast => "load_tile_multicast".into(),
             GroupHelper::ArriveExpect => "barrier_arrive_expect".into(),
             GroupHelper::WaitPhase => "barrier_wait".into(),
             GroupHelper::PrefetchMap => "prefetch_map".into(),
-            GroupHelper::LoadTile => "load_tile".into(),
+            GroupHelper::LoadTile { images, multicast } => {
+                let what = if images > 0 { format!("load_pixels_{images}d") } else { "load_tile".into() };
+                what + if multicast { "_multicast" } else { "" }
+            }
             GroupHelper::StoreTile => "store_tile".into(),
             GroupHelper::StoreCommit => "store_tile_commit".into(),
             GroupHelper::StoreWait => "store_tile_wait".into(),
@@ -133,15 +138,6 @@ __device__ __forceinline__ unsigned int {}(unsigned long long* barrier, int rank
     asm volatile(\"barrier.cluster.arrive.release;\\nbarrier.cluster.wait.acquire;\" ::: \"memory\");
 }",
             ),
-            GroupHelper::LoadTileMulticast => function(
-                "(void* to, const TensorMap& map, int x, int y, unsigned long long* barrier, int blocks)
-{
-    asm volatile(\"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster\"
-                 \" [%0], [%1, {%2, %3}], [%4], %5;\"
-                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(&map), \"r\"(x), \"r\"(y),
-                    \"r\"((unsigned int)__cvta_generic_to_shared(barrier)), \"h\"((unsigned short)blocks) : \"memory\");
-}",
-            ),
             GroupHelper::ArriveExpect => function(
                 "(unsigned long long* barrier, int bytes)
 {
@@ -164,15 +160,7 @@ __device__ __forceinline__ unsigned int {}(unsigned long long* barrier, int rank
     asm volatile(\"prefetch.tensormap [%0];\" :: \"l\"(&map) : \"memory\");
 }",
             ),
-            GroupHelper::LoadTile => function(
-                "(void* to, const TensorMap& map, int x, int y, unsigned long long* barrier)
-{
-    asm volatile(\"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes\"
-                 \" [%0], [%1, {%2, %3}], [%4];\"
-                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(&map), \"r\"(x), \"r\"(y),
-                    \"r\"((unsigned int)__cvta_generic_to_shared(barrier)) : \"memory\");
-}",
-            ),
+            GroupHelper::LoadTile { images, multicast } => function(&load(images.into(), multicast)),
             GroupHelper::StoreTile => function(
                 "(const TensorMap& map, int x, int y, const void* from)
 {
@@ -234,6 +222,47 @@ __device__ __forceinline__ unsigned long long kept_descriptor(unsigned long long
             GroupHelper::Matrix(op) => matrix(op, &self.name()),
         }
     }
+}
+
+/// A copy of a box to shared memory, of a matrix or of pixels of images; the instruction's operands are the parameters in order.
+fn load(images: usize, multicast: bool) -> String {
+    let (coordinates, offsets) = match images {
+        0 => (vec!["x", "y"], vec![]),
+        _ => ([&["c"], &["w", "h", "d"][..images], &["n"]].concat(), ["by_w", "by_h", "by_d"][..images].to_vec()),
+    };
+    let integers = |names: &[&str]| names.iter().map(|name| format!(", int {name}")).collect::<String>();
+    let bound = |names: &[&str], letter: char, cast: &str| {
+        names.iter().map(|name| format!(", \"{letter}\"({cast}{name})")).collect::<String>()
+    };
+    let list = |first: usize, count: usize| {
+        let names: Vec<String> = (first..first + count).map(|i| format!("%{i}")).collect();
+        format!("{{{}}}", names.join(", "))
+    };
+    let (rank, last) = (coordinates.len(), if multicast { vec!["blocks"] } else { vec![] });
+    let barrier = 2 + rank;
+    let mut operands = format!("[%0], [%1, {}], [%{barrier}]", list(2, rank));
+    if images > 0 {
+        operands += &format!(", {}", list(barrier + 1, images));
+    }
+    if multicast {
+        operands += &format!(", %{}", barrier + 1 + images);
+    }
+    let mode = if images > 0 { "im2col" } else { "tile" };
+    let cluster = if multicast { ".multicast::cluster" } else { "" };
+    let shorts = [offsets, last].concat();
+    format!(
+        "(void* to, const TensorMap& map{}, unsigned long long* barrier{})
+{{
+    asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes{cluster}\"
+                 \" {operands};\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(&map){},
+                    \"r\"((unsigned int)__cvta_generic_to_shared(barrier)){} : \"memory\");
+}}",
+        integers(&coordinates),
+        integers(&shorts),
+        bound(&coordinates, 'r', ""),
+        bound(&shorts, 'h', "(unsigned short)"),
+    )
 }
 
 fn operand(dtype: DType) -> &'static str {

@@ -51,7 +51,7 @@ impl Printer<'_> {
     }
 
     pub(super) fn group_helper(&mut self, helper: GroupHelper) -> String {
-        if matches!(helper, GroupHelper::LoadTile | GroupHelper::LoadTileMulticast | GroupHelper::StoreTile) {
+        if matches!(helper, GroupHelper::LoadTile { .. } | GroupHelper::StoreTile) {
             self.helper(Helper::Group(GroupHelper::TensorMapType));
         }
         self.helper(Helper::Group(helper))
@@ -146,17 +146,14 @@ impl Printer<'_> {
                 let arguments = format!("{}, {}", self.at(barrier), self.integer(parity).text.text);
                 call(self, GroupHelper::WaitPhase, arguments);
             }
-            GroupOp::LoadTile { dst, dst_index, map, x, y, barrier, multicast } => {
+            GroupOp::LoadTile { dst, dst_index, map, at, offsets, barrier, multicast } => {
                 let (to, map) = (self.pointer(*dst, dst_index).text, self.map_name(*map));
-                let (x, y, at) = (self.integer(x).text.text, self.integer(y).text.text, self.at(barrier));
-                match multicast {
-                    None => call(self, GroupHelper::LoadTile, format!("{to}, {map}, {x}, {y}, {at}")),
-                    Some(blocks) => {
-                        let blocks = self.integer(blocks).text.text;
-                        let arguments = format!("{to}, {map}, {x}, {y}, {at}, {blocks}");
-                        call(self, GroupHelper::LoadTileMulticast, arguments);
-                    }
-                }
+                let mut arguments = vec![to, map];
+                arguments.extend(at.iter().map(|i| self.integer(i).text.text));
+                arguments.push(self.at(barrier));
+                arguments.extend(offsets.iter().chain(multicast).map(|i| self.integer(i).text.text));
+                let helper = GroupHelper::LoadTile { images: offsets.len() as u8, multicast: multicast.is_some() };
+                call(self, helper, arguments.join(", "));
             }
             GroupOp::PrefetchMap { map } => {
                 let map = self.map_name(*map);

@@ -194,6 +194,7 @@ fn arguments(request: &Request<'_>) -> Result<Vec<Argument>, KernelError> {
                 sizes,
                 tile: tile.iter().rev().copied().collect(),
                 steps: vec![1; tile.len()],
+                image: None,
                 swizzle,
                 fill: 0,
             };

@@ -257,7 +257,8 @@ fn tensor_map(map: &Map) -> TensorMap {
         sizes: map.dims.clone(),
         strides: map.strides.clone(),
         tile: map.tile.clone(),
-        steps: vec![1; map.tile.len()],
+        steps: map.steps(),
+        image: map.image.as_ref().map(|i| satune_ptx::Image { lower: i.lower.clone(), upper: i.upper.clone() }),
         swizzle: match map.span() {
             Some(32) => Swizzle::B32,
             Some(64) => Swizzle::B64,

@@ -1,4 +1,5 @@
 //! Every candidate is run in the simulator before anybody sees it, on a problem with its tiles and few blocks.
+use super::check_gather::KeptTiles;
 use crate::lower::program::LowerOptions;
 use crate::operators;
 use crate::scheduled::{self, Checked, Reduced};
@@ -90,7 +91,8 @@ pub fn reduced(schedule: &Schedule, contraction: &Contraction, options: &LowerOp
             let (_, wanted) = shrink(plan, contraction);
             // Rows of a strip stay as long as they are.
             let k_tile = (!plan.a.hoisted && !plan.b.hoisted).then_some(plan.k_tile);
-            let (source, small) = super::check_gather::smaller(contraction, gather, &wanted, k_tile)?;
+            let kept = KeptTiles { k_tile, ..KeptTiles::default() };
+            let (source, small) = super::check_gather::smaller(contraction, gather, &wanted, kept)?;
             let plan = CoresPlan { k_part: small.extent(Axis::K), ..plan.clone() };
             (refitted(plan, &small), source, small)
         }

@@ -8,8 +8,17 @@ use satune_rewrites::tree::child_realizes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// A problem of few tiles: its program, and what is read off it. Its fused axes are about as long as `wanted`'s; `k_tile`: where
-/// rows along k may be cut, and by how much they then end within a tile.
+/// What a schedule asks of its problem beyond its size.
+#[derive(Clone, Copy, Default)]
+pub(super) struct KeptTiles {
+    /// Of m and n the tile, and of how many the number of tiles is a multiple (a cluster's).
+    pub tiles: [(i64, i64); 2],
+    /// Where rows along k may be cut: the tile there.
+    pub k_tile: Option<i64>,
+}
+
+/// A problem of few tiles: its program, and what is read off it. Its fused axes are about as long as `wanted`'s; rows along k end within
+/// a tile where they did.
 ///
 /// # Errors
 /// When the smaller program is none that is taken, which is a bug.
@@ -17,17 +26,17 @@ pub(super) fn smaller(
     contraction: &Contraction,
     gather: &Gather,
     wanted: &Contraction,
-    k_tile: Option<i64>,
+    kept: KeptTiles,
 ) -> Result<(Program, Contraction), String> {
     let program = tvmscript::parse(&gather.script).map_err(|e| e.to_string())?;
-    let extents = tied(&program, &contraction.block_name, extents(gather, wanted, k_tile));
+    let extents = tied(&program, &contraction.block_name, extents(gather, wanted, kept));
     let source = resized(&program, &contraction.block_name, &extents);
     let small = space::contraction(&source).map_err(|e| format!("a smaller problem is refused: {e}"))?;
     Ok((source, small))
 }
 
 /// Fewer values of the source block's iterators, so that the fused axes are about as long as wanted.
-fn extents(gather: &Gather, wanted: &Contraction, k_tile: Option<i64>) -> Vec<i64> {
+fn extents(gather: &Gather, wanted: &Contraction, kept: KeptTiles) -> Vec<i64> {
     let mut extents: Vec<i64> = gather.iters.iter().map(|(_, info)| info.extent).collect();
     // Zeros between elements stay at their places.
     let step = |i: usize| {
@@ -44,22 +53,39 @@ fn extents(gather: &Gather, wanted: &Contraction, k_tile: Option<i64>) -> Vec<i6
     for (i, (axis, _)) in gather.iters.iter().enumerate().filter(|(_, (a, _))| matches!(a, Axis::Batch(_))) {
         extents[i] = wanted.extent(*axis).min(extents[i]);
     }
-    for axis in [Axis::M, Axis::N] {
+    for (axis, (tile, count)) in [Axis::M, Axis::N].into_iter().zip(kept.tiles) {
         // Wide stores of rows stay aligned: a product of digits is a multiple of what each is a multiple of.
         let row = gather.c.running(&gather.iters, axis);
+        let unit = |i: usize| {
+            let unit = if row.contains(&i) { gcd(gather.iters[i].1.extent, 16) } else { 1 };
+            unit / gcd(unit, step(i)) * step(i)
+        };
         for i in digits(axis) {
-            let unit = if row.contains(&i) { gcd(extents[i], 16) } else { 1 };
-            let unit = unit / gcd(unit, step(i)) * step(i);
             let below: i64 = digits(axis).filter(|x| *x > i).map(|x| extents[x]).product();
             let want = (wanted.extent(axis) + below - 1) / below.max(1);
-            let fewer = (extents[i] - want.clamp(1, extents[i])).min(most(i)) / unit * unit;
+            let fewer = (extents[i] - want.clamp(1, extents[i])).min(most(i)) / unit(i) * unit(i);
             extents[i] -= fewer.max(0);
         }
+        // Whole clusters: of the highest digit that makes them as few values as that takes, else of all digits as many as there were.
+        let whole = |extents: &[i64]| {
+            let extent: i64 = digits(axis).map(|x| extents[x]).product();
+            (extent + tile - 1) / tile.max(1) % count.max(1) == 0
+        };
+        let more = digits(axis).flat_map(|i| {
+            let longer = |extent| [&extents[..i], &[extent], &extents[i + 1..]].concat();
+            (extents[i]..=gather.iters[i].1.extent).step_by(unit(i).max(1) as usize).map(longer).collect::<Vec<_>>()
+        });
+        let found = more.into_iter().find(|more| whole(more));
+        extents = found.unwrap_or_else(|| {
+            let all = gather.iters.iter().zip(&extents);
+            all.map(|((a, info), fewer)| if *a == axis { info.extent } else { *fewer }).collect()
+        });
     }
-    if let Some((i, k_tile)) = digits(Axis::K).max_by_key(|i| extents[*i]).zip(k_tile) {
+    if let Some((i, k_tile)) = digits(Axis::K).max_by_key(|i| extents[*i]).zip(kept.k_tile) {
         let others: i64 = digits(Axis::K).filter(|x| *x != i).map(|x| extents[x]).product();
-        // Wide accesses stay aligned, and a last tile cut.
-        let unit = gcd(extents[i], 16);
+        // Wide accesses stay aligned, a last tile cut, and whole tiles within one value of what is beside it.
+        let units = [16, k_tile].map(|unit| gcd(extents[i], unit));
+        let unit = units[0] / gcd(units[0], units[1]) * units[1];
         let cut = |extent: i64| (extent * others) % k_tile != 0;
         let least = (wanted.extent(Axis::K) / others.max(1)).max(1);
         let candidates = (1..=extents[i] / unit).map(|n| n * unit);

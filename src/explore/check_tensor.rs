@@ -1,4 +1,5 @@
 //! Tensor-core kernels in the simulator: their tiles and roles on a problem of few blocks and few tiles along k.
+use super::check_gather::KeptTiles;
 use crate::agreement::Agreement;
 use crate::lower::program::LowerOptions;
 use crate::scheduled::{self, Checked, Held, Reduced};
@@ -77,8 +78,18 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
     let (schedule, wanted) = shrink(schedule, contraction);
     let (source, small) = match &contraction.gather {
         Some(gather) => {
-            let k_tile = tiles(&schedule, Axis::K).map(|(tile, _)| tile);
-            super::check_gather::smaller(contraction, gather, &wanted, k_tile)?
+            let cluster = |axis, along: usize| {
+                let tile = tiles(&schedule, axis).map_or(1, |(tile, _)| tile);
+                match &schedule {
+                    Schedule::Wgmma(plan) => (tile, plan.cluster[if plan.swapped { 1 - along } else { along }].into()),
+                    _ => (tile, 1),
+                }
+            };
+            let kept = KeptTiles {
+                tiles: [cluster(Axis::M, 0), cluster(Axis::N, 1)],
+                k_tile: tiles(&schedule, Axis::K).map(|(tile, _)| tile),
+            };
+            super::check_gather::smaller(contraction, gather, &wanted, kept)?
         }
         None => (super::check::source(&wanted)?, wanted),
     };
@@ -135,7 +146,7 @@ fn finished(gemm: &Gemm, sums: Vec<f64>, reads: &[&[f64]]) -> Vec<f64> {
     (0..).zip(sums).map(one).collect()
 }
 
-/// C = A * B by its definition, for each product of a batch; none where `go_on` ends it, which is asked before each row.
+/// C = A * B by its definition, for each product of a batch; none where `go_on` ends it, which is kept before each row.
 fn product(gemm: &Gemm, a: &[f64], b: &[f64], go_on: &dyn Fn() -> bool) -> Option<Vec<f64>> {
     let [batch, m, n, k] = [gemm.batch, gemm.m, gemm.n, gemm.k].map(|extent| usize::try_from(extent).unwrap_or(0));
     let mut out = Vec::with_capacity(batch * m * n);

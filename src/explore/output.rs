@@ -12,7 +12,7 @@ use crate::store::Conditions;
 use crate::workload::Workload;
 use satune_extract::{Cost, Descriptor, DescriptorError};
 use satune_ir::term::Schedule;
-use satune_ir::{tvmscript, DType};
+use satune_ir::tvmscript;
 use satune_rewrites::Call;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -307,21 +307,14 @@ fn alone() -> u32 {
     1
 }
 
-/// A tensor map: what `cuTensorMapEncodeTiled` is to be told.
+/// A tensor map: what `cuTensorMapEncodeTiled`, or for images `cuTensorMapEncodeIm2col`, is to be told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TensorMapReport {
     /// Buffer.
     pub buffer: String,
-    /// Element type.
-    pub dtype: DType,
-    /// Elements along each dimension, the contiguous one first.
-    pub dims: Vec<u64>,
-    /// Bytes from one element to the next along each dimension but the first.
-    pub strides: Vec<u64>,
-    /// Elements of a box along each dimension.
-    pub tile: Vec<u32>,
-    /// Chunks are permuted within a box's rows, of 128, 64 or 32 bytes.
-    pub swizzle: bool,
+    /// The map.
+    #[serde(flatten)]
+    pub map: Map,
 }
 
 /// The simulator's findings, on a problem with the same tiles and few blocks.
@@ -520,8 +513,7 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
         let args: Vec<String> = args.iter().map(|a| argument_name(*a, problem.program(), &module.workspaces)).collect();
         let launch = Launch::of(kernel, &args);
         let tensor_maps = launch.arguments.iter().filter_map(|a| {
-            let Map { dtype, dims, strides, tile, swizzle } = a.map.clone()?;
-            Some(TensorMapReport { buffer: a.name.clone(), dtype, dims, strides, tile, swizzle })
+            Some(TensorMapReport { buffer: a.name.clone(), map: a.map.clone()? })
         });
         kernels.push(KernelReport {
             name,

@@ -5,7 +5,8 @@ use crate::lower::safe;
 use std::fmt::Write;
 
 /// Names of the functions' own variables, and of what cuda.h defines as macros.
-const OWN: [&str; 9] = ["plan", "modules", "stream", "result", "arguments", "dims", "pitches", "tile", "steps"];
+const OWN: [&str; 11] =
+    ["plan", "modules", "stream", "result", "arguments", "dims", "pitches", "tile", "lower", "upper", "steps"];
 
 /// Kernels that are launched one after the other, under a name.
 pub(super) struct Calls<'l> {
@@ -165,17 +166,26 @@ fn encoded(number: usize, buffer: &str, map: &Map) -> String {
     let dims = list(map.dims.iter().map(u64::to_string).collect());
     let pitches = list(map.strides.iter().map(u64::to_string).collect());
     let tile = list(map.tile.iter().map(u32::to_string).collect());
-    let steps = vec!["1"; map.dims.len()].join(", ");
+    let steps = list(map.steps().iter().map(u32::to_string).collect());
     let rank = map.dims.len();
     let swizzle = map.span().map_or("NONE".into(), |span| format!("{span}B"));
+    let (mode, boxes, passed) = match &map.image {
+        None => ("Tiled", format!("const cuuint32_t tile[] = {{{tile}}};"), "tile".to_string()),
+        Some(image) => {
+            let corners = |list: &[i32]| list.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
+            let (lower, upper) = (corners(&image.lower), corners(&image.upper));
+            let boxes = format!("const int lower[] = {{{lower}}};\n        const int upper[] = {{{upper}}};");
+            ("Im2col", boxes, format!("lower, upper, {tile}"))
+        }
+    };
     format!(
         "    {{
         const cuuint64_t dims[] = {{{dims}}};
         const cuuint64_t pitches[] = {{{pitches}}};
-        const cuuint32_t tile[] = {{{tile}}};
+        {boxes}
         const cuuint32_t steps[] = {{{steps}}};
-        result = cuTensorMapEncodeTiled(&plan->maps[{number}], CU_TENSOR_MAP_DATA_TYPE_{dtype}, {rank}, (void*){buffer},
-                                        dims, pitches, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        result = cuTensorMapEncode{mode}(&plan->maps[{number}], CU_TENSOR_MAP_DATA_TYPE_{dtype}, {rank}, (void*){buffer},
+                                        dims, pitches, {passed}, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                         CU_TENSOR_MAP_SWIZZLE_{swizzle}, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     }}

@@ -1,5 +1,6 @@
-//! What `cuTensorMapEncodeTiled` is asked: the same for the launcher in C and for the worker that measures.
-use crate::kernel::TensorMap;
+//! What `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` are asked: the same for the launcher in C and for the worker that
+//! measures.
+use crate::kernel::{Image, TensorMap};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 
@@ -12,14 +13,17 @@ pub struct Map {
     pub dims: Vec<u64>,
     /// Bytes from one element to the next along each dimension but the first.
     pub strides: Vec<u64>,
-    /// Elements of a box along each dimension.
+    /// Elements of a box along each dimension; of images: channels, and pixels.
     pub tile: Vec<u32>,
+    /// Boxes are pixels of images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
     /// Chunks are permuted within a box's rows: [`Map::span`].
     pub swizzle: bool,
 }
 
-/// Why the driver takes no such map. The conditions are those of `cuTensorMapEncodeTiled` in the driver's manual, without
-/// interleaving.
+/// Why the driver takes no such map. The conditions are those of `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` in the driver's
+/// manual, without interleaving.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// Rank.
@@ -47,6 +51,12 @@ pub enum MapError {
     /// The box's rows do not fit the swizzle.
     #[error("a row of the box has {0} bytes; a swizzle is of rows of 128, 64 or 32")]
     Row(u64),
+    /// Images that the driver does not take.
+    #[error("images have channels, one to three dimensions with corners from -{most} to {} that enclose a pixel and steps of 1 to 8, and a number", most - 1)]
+    Image {
+        /// What bounds the corners.
+        most: i64,
+    },
     /// More than the buffer has.
     #[error("the tensor map reaches over {bytes} bytes, the buffer has {has}")]
     Buffer {
@@ -60,8 +70,9 @@ pub enum MapError {
 impl Map {
     /// What a kernel's map asks of the driver; `dtype`: of the parameter.
     pub fn of(map: &TensorMap, dtype: DType) -> Map {
-        let strides = vec![map.dims[0] * u64::from(dtype.bytes())];
-        Map { dtype, dims: map.dims.to_vec(), strides, tile: map.tile.to_vec(), swizzle: map.swizzle }
+        let strides = map.strides.iter().map(|stride| stride * u64::from(dtype.bytes())).collect();
+        let (dims, tile, image) = (map.dims.clone(), map.tile.to_vec(), map.image.clone());
+        Map { dtype, dims, strides, tile, image, swizzle: map.swizzle }
     }
 
     /// The driver's number of the element type, and its name behind `CU_TENSOR_MAP_DATA_TYPE_`. Types that the driver does
@@ -98,13 +109,36 @@ impl Map {
         self.swizzle.then(|| self.row())
     }
 
+    fn check_image(&self, image: &Image) -> Result<(), MapError> {
+        let between = self.dims.len().saturating_sub(2);
+        let most = [1 << 15, 1 << 7, 1 << 4].get(between.wrapping_sub(1)).copied().unwrap_or(0);
+        let counted = [image.lower.len(), image.upper.len(), image.steps.len()] == [between; 3];
+        let fits = |corner: &i32| (-most..most).contains(&i64::from(*corner));
+        let corners = image.lower.iter().chain(&image.upper).all(fits);
+        let steps = image.steps.iter().all(|step| (1..=8).contains(step));
+        let pixel = |d: usize| image.last(d, self.dims[d + 1]) >= i64::from(image.lower[d]);
+        match most > 0 && counted && corners && steps && (0..between).all(pixel) {
+            true => Ok(()),
+            false => Err(MapError::Image { most }),
+        }
+    }
+
+    /// Steps from element to element along each dimension.
+    pub fn steps(&self) -> Vec<u32> {
+        let between = self.image.iter().flat_map(|image| image.steps.iter().copied());
+        let mut steps: Vec<u32> = std::iter::once(1).chain(between).collect();
+        steps.resize(self.dims.len(), 1);
+        steps
+    }
+
     /// Whether the driver takes it, for a buffer of so many bytes that begins at a multiple of 16.
     ///
     /// # Errors
     /// The condition that does not hold.
     pub fn check(&self, has: u64) -> Result<(), MapError> {
         let (dims, strides, tile) = (self.dims.len(), self.strides.len(), self.tile.len());
-        if !(1..=5).contains(&dims) || strides + 1 != dims || tile != dims {
+        let listed = if self.image.is_some() { 2 } else { dims };
+        if !(1..=5).contains(&dims) || strides + 1 != dims || tile != listed {
             return Err(MapError::Rank { dims, strides, tile });
         }
         let range = |holds: bool, what, dimension, value, wanted| match holds {
@@ -121,6 +155,7 @@ impl Map {
         for (i, value) in self.tile.iter().enumerate() {
             range((1..=256).contains(value), "the box", i, u64::from(*value), "1 to 256")?;
         }
+        self.image.as_ref().map_or(Ok(()), |image| self.check_image(image))?;
         let row = self.row();
         range(row % 16 == 0, "bytes of the box", 0, row, "a multiple of 16")?;
         if self.swizzle && !matches!(row, 32 | 64 | 128) {
@@ -139,7 +174,7 @@ mod tests {
 
     fn map() -> Map {
         let dims = vec![4096, 100];
-        Map { dtype: DType::BF16, dims, strides: vec![8192], tile: vec![64, 256], swizzle: true }
+        Map { dtype: DType::BF16, dims, strides: vec![8192], tile: vec![64, 256], image: None, swizzle: true }
     }
 
     #[test]

@@ -7,22 +7,51 @@ use super::{ArrayId, Index, LocalVar, Stmt};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 
-/// A parameter as the TMA sees it: a row-major matrix, moved in boxes.
+/// A parameter as the TMA sees it: a row-major matrix, or images, moved in boxes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMap {
     /// The parameter.
     pub array: ArrayId,
-    /// Elements of a row, rows.
-    pub dims: [u64; 2],
-    /// Elements of a box's row, rows of a box: at most 256 each.
+    /// Elements of a row, rows; of images: channels, columns (rows, depth), images.
+    pub dims: Vec<u64>,
+    /// Elements from one to the next along each dimension but the first.
+    pub strides: Vec<u64>,
+    /// Elements of a box's row, rows of a box: at most 256 each; of images: channels, and pixels.
     pub tile: [u32; 2],
+    /// Boxes are pixels of images.
+    pub image: Option<Image>,
     /// Whether 16-byte chunks of a box in shared memory are permuted within its rows, of 128, 64 or 32 bytes: bits 4 and up
     /// of an address are xor-ed with those from 7 on, so that chunk c of row r of 128 bytes is at `c ^ r % 8`. Boxes are then
     /// aligned to eight rows.
     pub swizzle: bool,
 }
 
+/// A box of pixels: how `cp.async.bulk.tensor` in its mode im2col goes from one to the next. From the pixel at the coordinates on it
+/// goes along the columns by their step to the last column, then to the next row's first, and after the last row to the next image.
+/// Offsets are added to the places of all. For each dimension between the channels and the images:
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// From the image's first column (row, ..) to that of the first pixel.
+    pub lower: Vec<i32>,
+    /// From the image's last column (row, ..) to the last that a pixel may have.
+    pub upper: Vec<i32>,
+    /// From one pixel to the next: 1 to 8.
+    pub steps: Vec<u32>,
+}
+
+impl Image {
+    /// Index in dimension `d` of the last pixel, of images of so many columns (rows, ..).
+    pub fn last(&self, d: usize, extent: u64) -> i64 {
+        extent as i64 - 1 + self.upper.get(d).map_or(0, |corner| i64::from(*corner))
+    }
+}
+
 impl TensorMap {
+    /// A matrix with rows of `dims[0]` elements.
+    pub fn matrix(array: ArrayId, dims: [u64; 2], tile: [u32; 2]) -> TensorMap {
+        TensorMap { array, dims: dims.to_vec(), strides: vec![dims[0]], tile, image: None, swizzle: true }
+    }
+
     /// Bytes of a box.
     pub fn bytes(&self, dtype: DType) -> u32 {
         self.tile[0] * self.tile[1] * dtype.bytes()
@@ -146,10 +175,10 @@ pub enum GroupOp {
         dst_index: Index,
         /// Position in [`Kernel::tensor_maps`](super::Kernel::tensor_maps).
         map: u32,
-        /// First element of the box in a row.
-        x: Index,
-        /// First row.
-        y: Index,
+        /// First element of the box, along each dimension of the map.
+        at: Vec<Index>,
+        /// Of images: what is added to it along each dimension between the channels and the images.
+        offsets: Vec<Index>,
         /// Barrier.
         barrier: (ArrayId, Index),
         /// To each block of the cluster whose bit is set, at the same place, and its bytes at that block's barrier;

@@ -7,7 +7,7 @@ mod group;
 mod warp;
 mod wmma;
 
-pub use group::{Descriptor, GroupOp, Role, TensorMap, Wgmma};
+pub use group::{Descriptor, GroupOp, Image, Role, TensorMap, Wgmma};
 pub use warp::{Mma, WarpOp};
 pub use wmma::WmmaOp;
 

@@ -51,7 +51,7 @@ fn random_schedules_of_convolutions_are_right() {
     }
 }
 
-/// On `mma.sync` and `wmma`, and where no operand is gathered on `wgmma`: paddings, strides, zeros between elements, channels that
+/// On `mma.sync` and `wmma`, and where pixels are rows of 128 bytes on `wgmma`: paddings, strides, zeros between elements, channels that
 /// fill a part of a tile along k, parts of k, results that tiles hang over, and what is done with them.
 #[test]
 fn random_schedules_of_convolutions_on_tensor_cores_are_right() {
@@ -61,6 +61,7 @@ fn random_schedules_of_convolutions_on_tensor_cores_are_right() {
         ("conv2d:1,9,7,16,24,3,2,f16,stride=2,pad=1,bias,relu,out=f16", "a100", 6),
         ("conv2d:2,8,8,64,64,1,1,bf16", "h200", 4),
         ("conv2d:2,9,9,64,32,1,1,bf16,stride=2", "h200", 4),
+        ("conv2d:2,9,7,64,40,3,3,f16,stride=2,pad=1", "h200", 4),
         ("conv1d:3,20,8,16,5,f16,dilation=3,pad=2", "t4", 6),
         ("conv2d:1,8,8,5,40,3,3,f16,pad=1", "rtx4090", 4),
         ("conv3d:1,3,4,5,8,16,2,3,3,i8,pad=1", "a100", 4),

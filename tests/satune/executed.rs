@@ -20,6 +20,7 @@ use satune_ir::term::stream::StreamPlan;
 use satune_ir::term::tensor::{Wmma, WmmaShape};
 use satune_ir::term::{CoresPlan, Schedule};
 use satune_ir::{tvmscript, DType, Program};
+use satune_rewrites::space::rules::tensor::TensorMenu;
 
 /// A module's CUDA texts, and what NVRTC makes of them for an architecture.
 pub fn texts(module: &Module, arch: &str) -> (Vec<String>, Vec<String>) {
@@ -87,6 +88,40 @@ fn products_by_single_threads_are_right() {
     }
     let c = crate::support::gemm(None, 256, 128, 32, DType::F32, DType::F32, "NN");
     right(&crate::support::source(&c), &kernels_of(&crate::compiles::classic(&c), &c), "90", "the classic schedule");
+}
+
+/// Pixels that the TMA brings as rows of a factor (mode im2col): strides, dilations, paddings on either side, one to three
+/// dimensions, several images, rows that tiles hang over; in clusters, in parts of k, and where the images are the second factor.
+#[test]
+fn convolutions_of_pixels_that_the_tma_brings_are_right() {
+    let gpu = Descriptor::load("h200").unwrap();
+    let mut random = StdRng::seed_from_u64(crate::support::seed());
+    let cases = [
+        ("conv2d:2,9,8,64,32,3,3,f16,pad=1", 2),
+        ("conv2d:3,11,9,64,64,3,2,bf16,stride=2,pad=1,bias,relu,out=bf16", 2),
+        ("conv2d:2,8,8,64,256,1,1,bf16,stride=2,out=bf16", 1),
+        ("conv1d:3,70,64,48,5,f16,dilation=3,pad=4", 1),
+        ("conv3d:1,4,5,6,64,32,2,3,3,f16,pad=1", 1),
+        ("conv2d_transpose:1,6,7,64,32,3,3,f16,pad=1", 1),
+        ("conv2d:8,7,7,128,64,3,3,f16,pad=1,out=f16", 1),
+    ];
+    for (operator, count) in crate::support::some_of(cases, 4) {
+        let problem = operators::parse(operator).unwrap();
+        let contraction = &problem.contraction;
+        let menu = TensorMenu { mma: None, ..TensorMenu::of(contraction, &satune::explore::tensor_cores(&gpu)) };
+        let space = crate::tensor_space::on_tensor_cores(contraction, &gpu, menu);
+        assert!(!space.is_empty(), "{operator}");
+        let counts = Counts::of(&space);
+        for _ in 0..samples(count) {
+            let term = counts.sample(&space, &mut random).unwrap_or_else(|| panic!("{operator}: no schedule"));
+            let plan = Schedule::from_term(&term, contraction).unwrap();
+            assert!(matches!(plan, Schedule::Wgmma(_)), "{operator}");
+            let made = scheduled::of_schedule(&problem.program, &plan, contraction, &h200()).unwrap();
+            let images = made.module.kernels[0].tensor_maps.iter().filter(|map| map.image.is_some());
+            assert_eq!(images.count(), 1, "{operator}");
+            right(&problem.program, &made.module, "90a", &format!("{operator} {:?}", plan.describe()));
+        }
+    }
 }
 
 #[test]

@@ -119,6 +119,23 @@ int cuTensorMapEncodeTiled(uint64_t* map, int type, uint32_t rank, void* address
     map[1] = (uint64_t)(uintptr_t)address;
     return 0;
 }
+int cuTensorMapEncodeIm2col(uint64_t* map, int type, uint32_t rank, void* address, const uint64_t* dims,
+                            const uint64_t* strides, const int* lower, const int* upper, uint32_t channels, uint32_t pixels,
+                            const uint32_t* steps, int interleave, int swizzle, int promotion, int fill)
+{
+    NOTE("images: type %d, rank %u, dims", type, rank);
+    for (unsigned i = 0; i < rank; ++i) NOTE(" %llu by %u", (unsigned long long)dims[i], steps[i]);
+    NOTE(", strides");
+    for (unsigned i = 0; i + 1 < rank; ++i) NOTE(" %llu", (unsigned long long)strides[i]);
+    NOTE(", corners");
+    for (unsigned i = 0; i + 2 < rank; ++i) NOTE(" %d to %d", lower[i], upper[i]);
+    NOTE(", %u channels of %u pixels, interleave %d, swizzle %d, promotion %d, fill %d\n", channels, pixels, interleave,
+         swizzle, promotion, fill);
+    if ((uintptr_t)map % 64 != 0 || (uintptr_t)address % 16 != 0 || is("refuses")) return 1;
+    map[0] = MAP;
+    map[1] = (uint64_t)(uintptr_t)address;
+    return 0;
+}
 #endif
 int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void* stream, void** params, void** extra)

@@ -33,6 +33,19 @@ static inline CUresult cuTensorMapEncodeTiled(CUtensorMap *m, int t, cuuint32_t 
         (long long)d[0], (long long)pitch[0], box[1], box[0], steps[0] * rank, s == CU_TENSOR_MAP_SWIZZLE_128B);
     return 0;
 }
+static inline CUresult cuTensorMapEncodeIm2col(CUtensorMap *m, int t, cuuint32_t rank, void *p, const cuuint64_t *d,
+    const cuuint64_t *pitch, const int *lower, const int *upper, cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *steps,
+    int i, int s, int l, int o)
+{
+    (void)i; (void)l; (void)o;
+    m->opaque[0] = (uint64_t)p;
+    printf("images %d of %d:", (int)(uint64_t)p, t);
+    for (unsigned n = 0; n < rank; ++n) printf(" %llu by %u", (long long)d[n], steps[n]);
+    for (unsigned n = 0; n + 1 < rank; ++n) printf(", pitch %llu", (long long)pitch[n]);
+    for (unsigned n = 0; n + 2 < rank; ++n) printf(", from %d to %d", lower[n], upper[n]);
+    printf(", %u channels of %u pixels, swizzle %d\n", channels, pixels, s == CU_TENSOR_MAP_SWIZZLE_128B);
+    return 0;
+}
 static CUresult cuLaunchKernel(CUfunction f, int gx, int gy, int gz, int bx, int by, int bz, int shared, CUstream s,
     void **a, void **e)
 {
@@ -180,7 +193,14 @@ fn odd() -> String {
         tensor("run", &[64, 64], true, false),
         tensor("plan", &[8], true, false),
     ];
-    let map = Map { dtype: DType::F16, dims: vec![64, 64], strides: vec![128], tile: vec![64, 64], swizzle: true };
+    let map = Map {
+        dtype: DType::F16,
+        dims: vec![64, 64],
+        strides: vec![128],
+        tile: vec![64, 64],
+        image: None,
+        swizzle: true,
+    };
     let argument = |name: &str, map| Argument { name: name.into(), map };
     let list =
         vec![argument("lambda", Some(map)), argument("run", None), argument("plan", None), argument("a b", None)];

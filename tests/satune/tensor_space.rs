@@ -82,8 +82,13 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
 
 /// The usual schedules on tensor cores, and no others.
 pub fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
+    on_tensor_cores(c, gpu, TensorMenu::of(c, &tensor_cores(gpu)))
+}
+
+/// The schedules of a menu on tensor cores, and no others.
+pub fn on_tensor_cores(c: &Contraction, gpu: &Descriptor, menu: TensorMenu) -> Space {
     let mut rules = rules::all();
-    rules.extend(rules::tensor::all(c, TensorMenu::of(c, &tensor_cores(gpu))));
+    rules.extend(rules::tensor::all(c, menu));
     saturate(c, limits(gpu), &few(&[]), &rules, Fuel::default()).unwrap()
 }
 

@@ -9,7 +9,7 @@ use crate::clocks::{Agent, Clocks, Knowledge};
 use crate::fault::{Fault, FaultKind, Touch};
 use crate::machine::{lanes, Context, Pending, Unit};
 use crate::matrix::descriptor::Swizzle;
-use crate::matrix::map::TensorMap;
+use crate::matrix::map::{Run, TensorMap};
 use crate::memory::Who;
 use crate::program::{Address, Decoder, Flow, Operation, Unsupported, Value, Waiting};
 use crate::syntax::{Instruction, Operand, Space};
@@ -66,7 +66,8 @@ pub fn engine<'k>(agent: Agent, clock: u32, pc: u32, strong: bool, known: &'k Kn
 #[derive(Clone)]
 enum Piece {
     Line { global: u64, bytes: u64 },
-    Box { map: TensorMap, at: Vec<i64> },
+    /// What of it stands where was found out before.
+    Box { map: TensorMap, runs: Vec<Run> },
 }
 
 impl Piece {
@@ -77,12 +78,10 @@ impl Piece {
         }
     }
 
-    fn runs(&self) -> Vec<crate::matrix::map::Run> {
+    fn runs(&self) -> Vec<Run> {
         match self {
-            Piece::Line { global, bytes } => {
-                vec![crate::matrix::map::Run { offset: 0, address: Some(*global), bytes: *bytes }]
-            }
-            Piece::Box { map, at } => map.runs(at),
+            Piece::Line { global, bytes } => vec![Run { offset: 0, address: Some(*global), bytes: *bytes }],
+            Piece::Box { runs, .. } => runs.clone(),
         }
     }
 
@@ -119,8 +118,9 @@ fn copy(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     if i.has("wait_group") {
         return wait(i, d);
     }
-    if i.modifiers.iter().any(|m| m.starts_with("im2col")) {
-        return Err("tensor maps of images (im2col) are not known".into());
+    let images = i.has("im2col");
+    if !images && i.modifiers.iter().any(|m| m.starts_with("im2col")) {
+        return Err("pixels of one row of images (im2col::w) are not known".into());
     }
     if i.has("prefetch") {
         return Ok(Box::new(|_| Ok(Flow::Next)));
@@ -137,9 +137,19 @@ fn copy(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
         true => Some(d.value(operands.pop().ok_or("a mask expected")?)?),
         false => None,
     };
+    let offsets = match operands.as_slice() {
+        [_, _, _, Operand::Vector(list)] if images => {
+            let list = list.iter().map(|o| d.value(o)).collect::<Result<_, _>>()?;
+            operands.pop();
+            list
+        }
+        _ if images => return Err("a copy of images brings them to shared memory, and has offsets".into()),
+        _ => Vec::new(),
+    };
     match (into_shared, tensor, operands.as_slice()) {
         (true, true, [to, from, barrier]) => {
-            load(Source::Map(map(from, i, d)?), d.address(to)?, None, d.address(barrier)?, mask)
+            let source = Place { offsets, ..map(from, i, d)? };
+            load(Source::Map(source), d.address(to)?, None, d.address(barrier)?, mask)
         }
         (true, false, [to, from, bytes, barrier]) => {
             // From shared memory of this block into another's.
@@ -157,13 +167,23 @@ fn copy(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
 
 /// Where the other side of a copy is.
 enum Source {
-    Map((Value, i64, Vec<Value>)),
+    Map(Place),
     Global(Address),
     Shared(Address),
 }
 
+/// A box of a tensor map.
+struct Place {
+    /// The map's address.
+    base: Value,
+    offset: i64,
+    coordinates: Vec<Value>,
+    /// What is added to those of pixels; as many as the mode has.
+    offsets: Vec<Value>,
+}
+
 /// A map's address and the coordinates.
-fn map(operand: &Operand, i: &Instruction, d: &Decoder<'_>) -> Result<(Value, i64, Vec<Value>), Unsupported> {
+fn map(operand: &Operand, i: &Instruction, d: &Decoder<'_>) -> Result<Place, Unsupported> {
     let Operand::Address { more, .. } = operand else { return Err("a tensor map expected".into()) };
     let [Operand::Vector(list)] = more.as_slice() else { return Err("coordinates expected".into()) };
     let rank = i.modifiers.iter().find_map(|m| m.strip_suffix('d').and_then(|n| n.parse::<usize>().ok()));
@@ -175,7 +195,8 @@ fn map(operand: &Operand, i: &Instruction, d: &Decoder<'_>) -> Result<(Value, i6
         (Value::Constant(at), Some(Space::Param)) => Value::Constant(at | crate::memory::PARAM_WINDOW),
         (base, _) => base,
     };
-    Ok((base, address.offset, list.iter().map(|o| d.value(o)).collect::<Result<_, _>>()?))
+    let coordinates = list.iter().map(|o| d.value(o)).collect::<Result<_, _>>()?;
+    Ok(Place { base, offset: address.offset, coordinates, offsets: Vec::new() })
 }
 
 /// The map that a generic address points to.
@@ -220,15 +241,22 @@ fn piece(
         }
     }
     match source {
-        Source::Map((base, offset, list)) => {
+        Source::Map(Place { base, offset, coordinates, offsets }) => {
             let at = c.read(*base)[lane].wrapping_add_signed(*offset);
             let map = map_at(c, lane, at)?;
-            let at: Vec<i64> = list.iter().map(|v| i64::from(c.read(*v)[lane] as u32 as i32)).collect();
+            let at: Vec<i64> = coordinates.iter().map(|v| i64::from(c.read(*v)[lane] as u32 as i32)).collect();
+            let offsets: Vec<i64> = offsets.iter().map(|v| i64::from(c.read(*v)[lane] as u16)).collect();
             if at.len() != map.sizes.len() {
                 let text = format!("{} coordinates for a tensor map of {} dimensions", at.len(), map.sizes.len());
                 return undefined(c, lane, text);
             }
-            Ok(Ok(Piece::Box { map, at }))
+            if offsets.is_empty() != map.image.is_none() {
+                return undefined(c, lane, "the map is of images where the instruction is not, or the other way round".into());
+            }
+            match map.runs(&at, &offsets) {
+                Ok(runs) => Ok(Ok(Piece::Box { map, runs })),
+                Err(text) => undefined(c, lane, text),
+            }
         }
         Source::Global(address) => {
             let (space, global) = c.resolve(Space::Generic, c.addresses(address)[lane]);

@@ -165,8 +165,9 @@ impl Gpu {
     /// A tensor map on a buffer.
     pub fn tensor_map(&self, buffer: &Buffer, map: &Map) -> Result<TensorMap, Error> {
         map.check(buffer.bytes()).map_err(|e| Error::Unsupported(format!("not launched: {e}")))?;
+        let name: &[u8] = if map.image.is_some() { b"cuTensorMapEncodeIm2col\0" } else { b"cuTensorMapEncodeTiled\0" };
         // SAFETY: the driver's library is loaded, and only looked into.
-        let known = unsafe { sys::culib().get::<*const c_void>(b"cuTensorMapEncodeTiled\0") }.is_ok();
+        let known = unsafe { sys::culib().get::<*const c_void>(name) }.is_ok();
         if !known {
             let version = self.version()?;
             return Err(Error::Unsupported(format!(
@@ -174,7 +175,7 @@ impl Gpu {
             )));
         }
         let mut encoded = Box::new(sys::CUtensorMap { opaque: [0; 16] });
-        let steps = vec![1_u32; map.dims.len()];
+        let steps = map.steps();
         let data_type = data_type(map.element().0)?;
         let swizzle = match map.span() {
             Some(32) => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
@@ -182,28 +183,62 @@ impl Gpu {
             Some(_) => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
             None => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
         };
-        // SAFETY: the library has the function; `check` says that sizes, strides, box and steps are as many as the rank
-        // says (strides one fewer), and all outlive the call; the map is aligned as its type is; the address is only
-        // written down.
-        let made = unsafe {
-            sys::cuTensorMapEncodeTiled(
-                &mut *encoded,
-                data_type,
-                map.dims.len() as u32,
-                buffer.pointer as *mut c_void,
-                map.dims.as_ptr(),
-                map.strides.as_ptr(),
-                map.tile.as_ptr(),
-                steps.as_ptr(),
-                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                swizzle,
-                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            )
+        let rank = map.dims.len() as u32;
+        let address = buffer.pointer as *mut c_void;
+        let interleave = sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE;
+        let promotion = sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+        let fill = sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
+        let (dims, strides, steps) = (map.dims.as_ptr(), map.strides.as_ptr(), steps.as_ptr());
+        let (made, function) = match &map.image {
+            None => {
+                // SAFETY: the library has the function; `check` says that sizes, strides, box and steps are as many as the rank
+                // says (strides one fewer), and all outlive the call; the map is aligned as its type is; the address is only
+                // written down.
+                let made = unsafe {
+                    sys::cuTensorMapEncodeTiled(
+                        &mut *encoded,
+                        data_type,
+                        rank,
+                        address,
+                        dims,
+                        strides,
+                        map.tile.as_ptr(),
+                        steps,
+                        interleave,
+                        swizzle,
+                        promotion,
+                        fill,
+                    )
+                };
+                (made, "cuTensorMapEncodeTiled")
+            }
+            Some(image) => {
+                // SAFETY: the same; `check` says that there are two fewer corners than the rank says, and two sizes of a box.
+                let made = unsafe {
+                    sys::cuTensorMapEncodeIm2col(
+                        &mut *encoded,
+                        data_type,
+                        rank,
+                        address,
+                        dims,
+                        strides,
+                        image.lower.as_ptr(),
+                        image.upper.as_ptr(),
+                        map.tile[0],
+                        map.tile[1],
+                        steps,
+                        interleave,
+                        swizzle,
+                        promotion,
+                        fill,
+                    )
+                };
+                (made, "cuTensorMapEncodeIm2col")
+            }
         };
         match made.result() {
             Ok(()) => Ok(TensorMap(encoded)),
-            Err(error) => Err(Error::Driver(format!("cuTensorMapEncodeTiled refuses {map:?}: {error:?}"))),
+            Err(error) => Err(Error::Driver(format!("{function} refuses {map:?}: {error:?}"))),
         }
     }
 

@@ -29,7 +29,7 @@ fn a_job_says_which_arguments_are_tensor_maps_and_passes_unchanged() {
     let [partial, sum] = &job.kernels[..] else { panic!("{:?}", job.kernels) };
     let map = |dims: [u64; 2], tile: [u32; 2]| {
         let (dtype, strides) = (DType::BF16, vec![dims[0] * 2]);
-        Some(Map { dtype, dims: dims.to_vec(), strides, tile: tile.to_vec(), swizzle: true })
+        Some(Map { dtype, dims: dims.to_vec(), strides, tile: tile.to_vec(), image: None, swizzle: true })
     };
     // B is stored across k: boxes of 64 columns by the tile's k.
     let expected = [

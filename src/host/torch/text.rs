@@ -66,6 +66,8 @@ enum { CU_TENSOR_MAP_INTERLEAVE_NONE = 0, CU_TENSOR_MAP_SWIZZLE_NONE = 0, CU_TEN
        CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 };
 CUresult (*cuTensorMapEncodeTiled)(CUtensorMap*, int, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
                                    const cuuint32_t*, const cuuint32_t*, int, int, int, int);
+CUresult (*cuTensorMapEncodeIm2col)(CUtensorMap*, int, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const int*,
+                                    const int*, cuuint32_t, cuuint32_t, const cuuint32_t*, int, int, int, int);
 "##;
 
 /// Where they are found; behind it come lines `find(library, name, function)`.

@@ -8,7 +8,7 @@
 //! ```
 use super::{add, c, div, mul, rem, Cond, Index};
 use crate::lower::index::all;
-use satune_ir::term::tensor::GatheredMatrix;
+use satune_ir::term::tensor::{GatheredMatrix, Images};
 use satune_ir::term::{Axis, Dimension};
 use std::rc::Rc;
 
@@ -89,8 +89,30 @@ fn digits(of: &GatheredMatrix, is: impl Fn(Axis) -> bool, mut at: Digits) -> Vec
 
 /// What a dimension's index is the sum of, of these iterators.
 fn sum(d: &Dimension, values: &[(usize, Index)]) -> Index {
-    let terms = d.terms.iter().filter_map(|(i, by)| Some((values.iter().find(|(x, _)| x == i)?.1.clone(), *by)));
+    combination(&d.terms, values)
+}
+
+/// The sum of iterators, each so many times; one that is not among the values is 0.
+fn combination(terms: &[(usize, i64)], values: &[(usize, Index)]) -> Index {
+    let terms = terms.iter().filter_map(|(i, by)| Some((values.iter().find(|(x, _)| x == i)?.1.clone(), *by)));
     terms.fold(c(0), |sum, (value, by)| add(sum, mul(value, by)))
+}
+
+/// Coordinates of a box of pixels, and their offsets: of images, from numbers of the product, along the factor's own axis, and along k.
+pub(super) fn box_of_pixels(
+    (factor, images): (&GatheredMatrix, &Images),
+    own: (Axis, Index),
+    batch: &Index,
+    k: Index,
+) -> (Vec<Index>, Vec<Index>) {
+    let whole = |number: Index| Digits { number, times: 1, rest: c(0) };
+    let mut values = digits(factor, |axis| axis == own.0, whole(own.1));
+    values.extend(digits(factor, |axis| matches!(axis, Axis::Batch(_)), whole(batch.clone())));
+    values.extend(digits(factor, |axis| axis == Axis::K, whole(k)));
+    let of = |list: &[(i64, Vec<(usize, i64)>)]| {
+        list.iter().map(|(constant, terms)| add(combination(terms, &values), c(*constant))).collect()
+    };
+    (of(&images.first), of(&images.offsets))
 }
 
 /// Index in memory of a result of a product: such matrices have no padding.

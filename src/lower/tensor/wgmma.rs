@@ -7,13 +7,14 @@
 //! Blocks of a cluster compute neighbouring tiles. What several of them read, each brings a part of, to all of them; so a
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::*;
-use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, Wgmma};
-use satune_ir::term::tensor::wgmma_conditions;
+use crate::kernel::{Descriptor, GroupOp, Image, Role, TensorMap, Value, Wgmma};
+use satune_ir::term::tensor::{wgmma_conditions, Images};
+use satune_ir::term;
 
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
     let gemm = &*gemm.oriented(plan.swapped);
-    let (kernel, operands) = Pipeline::new(gemm, plan).kernel();
+    let (kernel, operands) = Pipeline::new(gemm, plan)?.kernel();
     let sums = plan.sums_of_result(gemm);
     Ok(mma::module(gemm, (sums, plan.dealt(gemm).map(|s| (s, plan))), kernel, operands))
 }
@@ -33,6 +34,8 @@ pub(super) struct Side {
     extent: i64,
     /// Rows in memory from one product's matrix to the next.
     rows_of_product: i64,
+    /// Where memory does not hold its matrix: how it is images.
+    images: Option<Images>,
     /// Blocks of a cluster that share it.
     sharing: i64,
     /// Which of them this block is, and one bit for each, by their numbers in the cluster.
@@ -75,6 +78,23 @@ impl Side {
     /// Elements from one block of 64 rows to the next, in a tile of so many values of k.
     fn row_block(&self, k: i64) -> i64 {
         64 * if self.across { k } else { self.span }
+    }
+}
+
+/// The map of a gathered factor, in boxes of so many channels and pixels.
+fn map_of_images(array: ArrayId, images: &Images, tile: [i64; 2]) -> TensorMap {
+    let corners = |which: usize| images.corners.iter().map(|c| c[which] as i32).collect();
+    TensorMap {
+        array,
+        dims: images.extents.iter().map(|d| *d as u64).collect(),
+        strides: images.strides.iter().map(|d| *d as u64).collect(),
+        tile: tile.map(|t| t as u32),
+        image: Some(Image {
+            lower: corners(0),
+            upper: corners(1),
+            steps: images.steps.iter().map(|step| *step as u32).collect(),
+        }),
+        swizzle: true,
     }
 }
 
@@ -139,7 +159,7 @@ pub(super) struct Pipeline<'p> {
 }
 
 impl<'p> Pipeline<'p> {
-    fn new(gemm: &'p Gemm, plan: &'p WgmmaPlan) -> Pipeline<'p> {
+    fn new(gemm: &'p Gemm, plan: &'p WgmmaPlan) -> Result<Pipeline<'p>, TensorError> {
         let mut builder = Builder::new();
         let b = &mut builder;
         let params = b.params(gemm, plan.sums_of_result(gemm));
@@ -156,25 +176,28 @@ impl<'p> Pipeline<'p> {
         let order = plan.ping_pong.then(|| b.array("order", DType::U64, 2, Space::Shared, 8));
         let sums = b.array("sums", gemm.accumulator(), plan.row_blocks() * n / 2, Space::Register, 16);
         let [share_b, share_a] = plan.cluster.map(i64::from);
-        let map = |array, dims: [i64; 2], tile: [i64; 2]| TensorMap {
-            array,
-            dims: dims.map(|d| d as u64),
-            tile: tile.map(|t| t as u32),
-            swizzle: true,
+        let map = |array, dims: [i64; 2], tile: [i64; 2]| {
+            TensorMap::matrix(array, dims.map(|d| d as u64), tile.map(|t| t as u32))
         };
+        let images = [term::Side::A, term::Side::B].map(|side| wgmma_conditions::images(gemm, side).transpose());
+        let [images_of_a, images_of_b] = images;
+        let (images_of_a, images_of_b) = (images_of_a?, images_of_b?);
         let (a_across, b_across) = (gemm.a_transposed, !gemm.b_transposed);
         // The products' rows follow each other.
         let spans = [(a_across, m), (b_across, n)].map(|(across, tile)| match across {
             true => wgmma_conditions::box_columns(tile),
             false => wgmma_conditions::tile_k(gemm.operand, 1),
         });
-        let side = |array, across: bool, extent: i64, (tile, span): (i64, i64), sharing: i64| match across {
-            true => map(array, [extent, gemm.batch * gemm.k], [span, k / sharing]),
-            false => map(array, [gemm.k, gemm.batch * extent], [span, tile / sharing]),
+        let side = |array, images: &Option<Images>, across: bool, extent: i64, (tile, span): (i64, i64), sharing: i64| {
+            match (images, across) {
+                (Some(images), _) => map_of_images(array, images, [span, tile / sharing]),
+                (None, true) => map(array, [extent, gemm.batch * gemm.k], [span, k / sharing]),
+                (None, false) => map(array, [gemm.k, gemm.batch * extent], [span, tile / sharing]),
+            }
         };
         let mut maps = vec![
-            side(params.a, a_across, gemm.m, (m, spans[0]), share_a),
-            side(params.b, b_across, gemm.n, (n, spans[1]), share_b),
+            side(params.a, &images_of_a, a_across, gemm.m, (m, spans[0]), share_a),
+            side(params.b, &images_of_b, b_across, gemm.n, (n, spans[1]), share_b),
         ];
         if is_tma {
             maps.push(match gemm.c_transposed {
@@ -188,7 +211,7 @@ impl<'p> Pipeline<'p> {
         let shift = |bits: i64, by: Index| Index::Shl(Box::new(c(bits)), Box::new(by));
         let neighbours = shift((1 << share_a) - 1, mul(row.clone(), share_a));
         let stacked = shift((0..share_b).map(|i| 1 << (i * share_a)).sum(), column.clone());
-        Pipeline {
+        Ok(Pipeline {
             gemm,
             plan,
             params,
@@ -200,6 +223,7 @@ impl<'p> Pipeline<'p> {
                     span: spans[0],
                     extent: m,
                     rows_of_product: if a_across { gemm.k } else { gemm.m },
+                    images: images_of_a,
                     sharing: share_a,
                     member: column,
                     mask: neighbours,
@@ -210,6 +234,7 @@ impl<'p> Pipeline<'p> {
                     span: spans[1],
                     extent: n,
                     rows_of_product: if b_across { gemm.k } else { gemm.n },
+                    images: images_of_b,
                     sharing: share_b,
                     member: row,
                     mask: stacked,
@@ -227,7 +252,7 @@ impl<'p> Pipeline<'p> {
             total,
             steps: (gemm.k + k * plan.split_k - 1) / (k * plan.split_k),
             builder,
-        }
+        })
     }
 
     fn kernel(mut self) -> (Kernel, Vec<Operand>) {
@@ -403,14 +428,23 @@ impl<'p> Pipeline<'p> {
                     for piece in side.boxes(k) {
                         let across = add(first.clone(), piece.across);
                         let along = add(at_k.clone(), piece.along);
-                        let (x, y) = if side.across { (across, along) } else { (along, across) };
-                        let y = add(mul(work.batch.clone(), side.rows_of_product), y);
+                        let own = [term::Side::A, term::Side::B][map];
+                        let (at, offsets) = match (&side.images, this.gemm.gathered(own)) {
+                            (Some(images), Some(factor)) => {
+                                let own = (own.spatial(), across);
+                                gathered::box_of_pixels((factor, images), own, &work.batch, along)
+                            }
+                            _ => {
+                                let (x, y) = if side.across { (across, along) } else { (along, across) };
+                                (vec![x, add(mul(work.batch.clone(), side.rows_of_product), y)], Vec::new())
+                            }
+                        };
                         list.push(GroupOp::LoadTile {
                             dst: this.ring,
                             dst_index: add(stage.clone(), piece.element),
                             map: map as u32,
-                            x,
-                            y,
+                            at,
+                            offsets,
                             barrier: barrier.clone(),
                             multicast: (side.sharing > 1).then(|| side.mask.clone()),
                         });

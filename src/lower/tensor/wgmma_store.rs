@@ -46,7 +46,8 @@ impl Pipeline<'_> {
                 self.store_boxes(&mut body, staging, own, member, place, [&row0, &column0, &first_row], work);
             }
             None => {
-                let paired = !gemm.c_transposed && gemm.n % 2 == 0;
+                let is_partial = self.plan.partial();
+                let paired = !gemm.c_transposed && gemm.c_run(is_partial) % 2 == 0;
                 let dtype = self.builder.arrays[self.params.out.0 as usize].dtype;
                 let pair = paired.then(|| self.builder.array("pair", dtype, 2, Space::Register, 16));
                 for block in 0..blocks {
@@ -56,7 +57,10 @@ impl Pipeline<'_> {
                         for j in 0..n / 8 {
                             let column = add(column0.clone(), c(8 * j));
                             let next = add(column.clone(), c(1));
-                            let [place, place_of_next] = [&column, &next].map(|at| result(gemm, &first, &row, at));
+                            let [place, place_of_next] = [&column, &next].map(|at| match is_partial {
+                                true => result(gemm, &first, &row, at),
+                                false => in_memory(gemm, &work.batch, &row, at),
+                            });
                             let at = |column, index| ResultPlace { batch: &work.batch, row: &row, column, index };
                             let low = self.value((block, j, 2 * half), &at(&column, &place));
                             let high = self.value((block, j, 2 * half + 1), &at(&next, &place_of_next));

@@ -102,12 +102,13 @@ impl Runner<'_> {
             }
             GroupOp::ClusterBarrier => Err(self.machine("a cluster's blocks meet in part of their code".into())),
             GroupOp::WaitPhase { .. } => Err(self.machine("a wait for a phase outside of roles".into())),
-            GroupOp::LoadTile { dst, dst_index, map, x, y, barrier, multicast } => {
-                let at = [self.index(dst_index)?, self.index(x)?, self.index(y)?, self.index(&barrier.1)?];
+            GroupOp::LoadTile { dst, dst_index, map, at, offsets, barrier, multicast } => {
+                let place = [self.index(dst_index)?, self.index(&barrier.1)?];
+                let coordinates = at.iter().chain(offsets).map(|i| self.index(i)).collect::<Result<Vec<_>, _>>()?;
                 let blocks = multicast.as_ref().map(|mask| self.index(mask)).transpose()?;
                 for t in threads {
                     let mask = blocks.as_ref().map_or(1 << self.rank, |mask| mask.get(t));
-                    self.load_tile(*dst, *map, barrier.0, &at, mask, t)?;
+                    self.load_tile(*dst, *map, barrier.0, (&place, &coordinates), mask, t)?;
                 }
                 Ok(())
             }
@@ -284,8 +285,9 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The elements of a box: in shared memory, and in global memory where it has them.
-    fn tile_elements(&self, (shared, first): (ArrayId, i64), map: u32, (x, y): (i64, i64)) -> Result<Vec<Move>, Fault> {
+    /// The elements of a box, at these coordinates, behind which the offsets of images come: in shared memory, and in global memory
+    /// where it has them.
+    fn tile_elements(&self, (shared, first): (ArrayId, i64), map: u32, at: &[i64]) -> Result<Vec<Move>, Fault> {
         let map = self.kernel.tensor_maps.get(map as usize).ok_or_else(|| self.machine("no such tensor map".into()))?;
         let (a, global) = (self.kernel.array(shared), self.kernel.array(map.array));
         let bytes = u64::from(a.dtype.bytes());
@@ -293,26 +295,28 @@ impl Runner<'_> {
         let start = u64::from(a.shared_offset) + first.max(0) as u64 * bytes;
         let reason = if a.space != Space::Shared || global.space != Space::Global || a.dtype != global.dtype {
             "a copy by the TMA between other things than shared and global arrays of one type"
-        } else if map.tile.iter().any(|n| *n == 0 || *n > 256) || map.dims[0] * map.dims[1] != global.len {
+        } else if map.tile.iter().any(|n| *n == 0 || *n > 256) || map.dims.iter().product::<u64>() != global.len {
             "a tensor map with a box beyond 256, or of another size than its array"
-        } else if map.dims[0] * bytes % 16 != 0 || row % 16 != 0 {
+        } else if map.strides.iter().any(|stride| stride * bytes % 16 != 0) || row % 16 != 0 {
             "a tensor map whose rows are not multiples of 16 bytes"
+        } else if at.len() != map.dims.len() + map.image.as_ref().map_or(0, |image| image.lower.len()) {
+            "a box whose coordinates are not those of its tensor map"
         } else if map.swizzle && !matches!(row, 32 | 64 | 128) {
             "a swizzled box with rows of other than 32, 64 or 128 bytes"
-        } else if start % if map.swizzle { (8 * row).max(128) } else { 128 } != 0 || x < 0 || y < 0 {
+        } else if start % if map.swizzle { (8 * row).max(128) } else { 128 } != 0 || at[0] < 0 {
             "a box that is not aligned in shared memory, or begins before the matrix"
         } else if first < 0 || first as u64 + row / bytes * u64::from(map.tile[1]) > a.len {
             "a box that does not fit into its shared array"
         } else {
             let mut list = Vec::new();
-            for r in 0..u64::from(map.tile[1]) {
+            for (r, line) in (0..).zip(lines(map, at).map_err(|reason| self.machine(reason))?) {
                 for column in 0..u64::from(map.tile[0]) {
-                    let at = start + r * row + column * bytes;
-                    let at = if map.swizzle { swizzled(at, row) } else { at };
-                    let element = ((at - u64::from(a.shared_offset)) / bytes) as usize;
-                    let (gx, gy) = (x as u64 + column, y as u64 + r);
-                    let inside = gx < map.dims[0] && gy < map.dims[1];
-                    list.push(((shared, element), inside.then_some((map.array, (gy * map.dims[0] + gx) as usize))));
+                    let place = start + r * row + column * bytes;
+                    let place = if map.swizzle { swizzled(place, row) } else { place };
+                    let element = ((place - u64::from(a.shared_offset)) / bytes) as usize;
+                    let x = at[0] as u64 + column;
+                    let source = line.filter(|_| x < map.dims[0]).map(|line| (map.array, (line + x) as usize));
+                    list.push(((shared, element), source));
                 }
             }
             return Ok(list);
@@ -326,12 +330,13 @@ impl Runner<'_> {
         dst: ArrayId,
         map: u32,
         barriers: ArrayId,
-        at: &[Ints; 4],
+        (place, coordinates): (&[Ints; 2], &[Ints]),
         mask: i64,
         t: usize,
     ) -> Result<(), Fault> {
-        let [first, x, y, index] = at.each_ref().map(|i| i.get(t));
-        let elements = self.tile_elements((dst, first), map, (x, y))?;
+        let [first, index] = place.each_ref().map(|i| i.get(t));
+        let at: Vec<i64> = coordinates.iter().map(|i| i.get(t)).collect();
+        let elements = self.tile_elements((dst, first), map, &at)?;
         let bytes = elements.len() as u64 * u64::from(self.kernel.array(dst).dtype.bytes());
         let blocks = self.blocks.len();
         if mask <= 0 || mask >> blocks != 0 {
@@ -360,7 +365,7 @@ impl Runner<'_> {
 
     fn store_tile(&mut self, src: ArrayId, map: u32, at: &[Ints; 3], t: usize) -> Result<(), Fault> {
         let [first, x, y] = at.each_ref().map(|i| i.get(t));
-        let elements = self.tile_elements((src, first), map, (x, y))?;
+        let elements = self.tile_elements((src, first), map, &[x, y])?;
         let (who, fences) = (self.who(t), self.phases.fences.clone());
         for ((_, element), target) in &elements {
             self.tracked(src)?.begin_reading(&who, *element, &fences)?;
@@ -434,6 +439,41 @@ impl Barrier {
 pub(super) fn join(to: &mut Vec<u32>, from: &[u32]) {
     to.resize(to.len().max(from.len()), 0);
     to.iter_mut().zip(from).for_each(|(a, b)| *a = (*a).max(*b));
+}
+
+/// First elements in memory of a box's rows, or of its pixels' channels; none where they are outside.
+fn lines(map: &crate::kernel::TensorMap, at: &[i64]) -> Result<Vec<Option<u64>>, String> {
+    let (first, offsets) = at.split_at(map.dims.len());
+    let mut pixel = first[1..].to_vec();
+    let corners: Vec<[i64; 2]> = match &map.image {
+        None => Vec::new(),
+        Some(image) => (0..).zip(&image.lower).map(|(d, lower)| [i64::from(*lower), image.last(d, map.dims[d + 1])]).collect(),
+    };
+    for (d, [lower, upper]) in corners.iter().enumerate() {
+        if !(*lower..=*upper).contains(&pixel[d]) {
+            return Err(format!("a box of pixels begins at {} of dimension {}, not in {lower} to {upper}", pixel[d], d + 1));
+        }
+        if offsets[d] < 0 {
+            return Err(format!("a box of pixels has the offset {} along dimension {}", offsets[d], d + 1));
+        }
+    }
+    let mut list = Vec::new();
+    for _ in 0..map.tile[1] {
+        let places = pixel.iter().enumerate().zip(&map.strides);
+        let line = places.map(|((d, p), stride)| {
+            let moved = u64::try_from(p + offsets.get(d).copied().unwrap_or(0)).ok()?;
+            (moved < map.dims[d + 1]).then_some(moved * stride)
+        });
+        list.push(line.sum());
+        for d in 0..pixel.len() {
+            pixel[d] += map.image.as_ref().and_then(|image| image.steps.get(d)).map_or(1, |step| i64::from(*step));
+            match corners.get(d) {
+                Some([lower, upper]) if pixel[d] > *upper => pixel[d] = *lower,
+                _ => break,
+            }
+        }
+    }
+    Ok(list)
 }
 
 /// Where a byte of a tile is whose rows of so many bytes, 128, 64 or 32, are swizzled.

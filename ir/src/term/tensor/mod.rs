@@ -6,6 +6,7 @@ mod epilogue;
 mod error;
 mod gathered;
 mod gemm;
+mod images;
 mod instruction;
 mod mma;
 mod node;
@@ -21,6 +22,7 @@ pub use epilogue::{Epilogue, Read};
 pub use error::TensorError;
 pub use gathered::GatheredMatrix;
 pub use gemm::{Gemm, NotGemm};
+pub use images::Images;
 pub use instruction::{Fragment, Mma, Sync};
 pub(super) use mma::swapped_text;
 pub use mma::{Order, Raster, Store, TensorPlan};
@@ -51,7 +53,7 @@ pub mod mma_conditions {
 pub mod wgmma_conditions {
     pub use super::gemm::multiplies;
     pub use super::wgmma::{
-        box_columns, cluster, consumers, operands, rows, split, stages, store, stream_k, sums, tile, tile_k, BOXES,
+        box_columns, cluster, consumers, images, operands, rows, split, stages, store, stream_k, sums, tile, tile_k, BOXES,
     };
 }
 

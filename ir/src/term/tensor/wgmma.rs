@@ -1,5 +1,5 @@
 //! Schedules on `wgmma`, and when they fit.
-use super::{multiple, tiles, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
+use super::{multiple, tiles, Gemm, Images, Raster, StreamK, TensorError, MOST_SHARED};
 use crate::term::{Place, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
@@ -385,12 +385,16 @@ pub fn cluster(
     Ok(())
 }
 
-/// Every part of k has a tile; where a tile beyond the end of k would be the next product's, there is none.
+/// Every part of k has a tile; where a tile beyond the end of k would be the next product's, or other pixels, there is none.
 pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
     super::mma::split(gemm, tile_k, parts)?;
-    for (name, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
-        if gemm.batch > 1 && across && gemm.k % (tile_k * parts) != 0 {
+    let ends_within = gemm.k % (tile_k * parts) != 0;
+    for (name, side, across) in [("A", Side::A, gemm.a_transposed), ("B", Side::B, !gemm.b_transposed)] {
+        if gemm.batch > 1 && across && ends_within {
             return Err(TensorError::TensorMap(name, "its last tile along k would reach into the next product's"));
+        }
+        if gemm.gathered(side).is_some() && ends_within {
+            return Err(TensorError::TensorMap(name, "its last tile along k would reach beyond the window"));
         }
     }
     Ok(())
@@ -399,21 +403,25 @@ pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
 /// The TMA takes the operands' rows.
 pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
     let bytes = i64::from(gemm.operand.bytes());
-    for (name, side) in [("A", Side::A), ("B", Side::B)] {
-        if gemm.gathered(side).is_some() {
-            return Err(TensorError::TensorMap(name, "its rows are gathered, and lie in no memory"));
+    for (name, side, across) in [("A", Side::A, gemm.a_transposed), ("B", Side::B, !gemm.b_transposed)] {
+        if let Some(images) = images(gemm, side) {
+            images?;
+            continue;
         }
+        let spatial = if side == Side::A { gemm.m } else { gemm.n };
+        let (row, count) = if across { (spatial, gemm.k) } else { (gemm.k, spatial) };
+        whole_chunks(name, row * bytes)?;
+        stacked(name, count, gemm)?;
     }
-    if gemm.placed.is_some() {
-        return Err(TensorError::Store("kernels on wgmma store matrices, and memory does not hold C as one"));
-    }
-    let rows = [
-        ("A", if gemm.a_transposed { gemm.m } else { gemm.k } * bytes),
-        ("B", if gemm.b_transposed { gemm.k } else { gemm.n } * bytes),
-    ];
-    rows.into_iter().try_for_each(|(name, row)| whole_chunks(name, row))?;
-    stacked("A", if gemm.a_transposed { gemm.k } else { gemm.m }, gemm)?;
-    stacked("B", if gemm.b_transposed { gemm.n } else { gemm.k }, gemm)
+    Ok(())
+}
+
+/// How the TMA sees a factor that is gathered: as images, in boxes of one span along k. `None`: memory holds its matrix.
+pub fn images(gemm: &Gemm, side: Side) -> Option<Result<Images, TensorError>> {
+    let factor = gemm.gathered(side)?;
+    let channels = (tile_k(gemm.operand, 1), i64::from(gemm.operand.bytes()));
+    let name = if side == Side::A { "A" } else { "B" };
+    Some(Images::of(factor, side.spatial(), channels).map_err(|why| TensorError::TensorMap(name, why)))
 }
 
 /// Rows of all products lie one below the other in a tensor map, whose coordinates have 32 bits, signed.
@@ -445,6 +453,9 @@ pub fn store(
     }
     if is_split {
         return Err(TensorError::Store("split-K stores its sums at once"));
+    }
+    if gemm.placed.is_some() {
+        return Err(TensorError::Store("the TMA stores matrices, and memory does not hold C as one"));
     }
     whole_chunks("C", gemm.c_pitch() * i64::from(gemm.output.bytes()))?;
     stacked("C", if gemm.c_transposed { gemm.n } else { gemm.m }, gemm)?;
