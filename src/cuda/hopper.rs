@@ -16,9 +16,10 @@ pub(super) enum GroupHelper {
     ClusterBarrier,
     WaitPhase,
     PrefetchMap,
-    /// `images`: dimensions between the channels and the images, where the box is of pixels; 0: of a matrix.
+    /// Of a tensor of so many dimensions, or pixels of images.
     LoadTile {
-        images: u8,
+        rank: u8,
+        images: bool,
         multicast: bool,
     },
     StoreTile,
@@ -51,8 +52,12 @@ impl GroupHelper {
             GroupHelper::ArriveExpect => "barrier_arrive_expect".into(),
             GroupHelper::WaitPhase => "barrier_wait".into(),
             GroupHelper::PrefetchMap => "prefetch_map".into(),
-            GroupHelper::LoadTile { images, multicast } => {
-                let what = if images > 0 { format!("load_pixels_{images}d") } else { "load_tile".into() };
+            GroupHelper::LoadTile { rank, images, multicast } => {
+                let what = match (images, rank) {
+                    (true, _) => format!("load_pixels_{rank}d"),
+                    (false, 2) => "load_tile".into(),
+                    (false, _) => format!("load_tile_{rank}d"),
+                };
                 what + if multicast { "_multicast" } else { "" }
             }
             GroupHelper::StoreTile => "store_tile".into(),
@@ -160,7 +165,7 @@ __device__ __forceinline__ unsigned int {}(unsigned long long* barrier, int rank
     asm volatile(\"prefetch.tensormap [%0];\" :: \"l\"(&map) : \"memory\");
 }",
             ),
-            GroupHelper::LoadTile { images, multicast } => function(&load(images.into(), multicast)),
+            GroupHelper::LoadTile { rank, images, multicast } => function(&load(rank.into(), images, multicast)),
             GroupHelper::StoreTile => function(
                 "(const TensorMap& map, int x, int y, const void* from)
 {
@@ -224,11 +229,12 @@ __device__ __forceinline__ unsigned long long kept_descriptor(unsigned long long
     }
 }
 
-/// A copy of a box to shared memory, of a matrix or of pixels of images; the instruction's operands are the parameters in order.
-fn load(images: usize, multicast: bool) -> String {
+/// A copy of a box to shared memory, of a tensor or of pixels of images; the instruction's operands are the parameters in order.
+fn load(rank: usize, images: bool, multicast: bool) -> String {
+    let between = if images { rank.saturating_sub(2).min(3) } else { 0 };
     let (coordinates, offsets) = match images {
-        0 => (vec!["x", "y"], vec![]),
-        _ => ([&["c"], &["w", "h", "d"][..images], &["n"]].concat(), ["by_w", "by_h", "by_d"][..images].to_vec()),
+        false => (["x", "y", "z", "u", "v"][..rank.min(5)].to_vec(), vec![]),
+        true => ([&["c"], &["w", "h", "d"][..between], &["n"]].concat(), ["by_w", "by_h", "by_d"][..between].to_vec()),
     };
     let integers = |names: &[&str]| names.iter().map(|name| format!(", int {name}")).collect::<String>();
     let bound = |names: &[&str], letter: char, cast: &str| {
@@ -238,16 +244,16 @@ fn load(images: usize, multicast: bool) -> String {
         let names: Vec<String> = (first..first + count).map(|i| format!("%{i}")).collect();
         format!("{{{}}}", names.join(", "))
     };
-    let (rank, last) = (coordinates.len(), if multicast { vec!["blocks"] } else { vec![] });
+    let last = if multicast { vec!["blocks"] } else { vec![] };
     let barrier = 2 + rank;
     let mut operands = format!("[%0], [%1, {}], [%{barrier}]", list(2, rank));
-    if images > 0 {
-        operands += &format!(", {}", list(barrier + 1, images));
+    if images {
+        operands += &format!(", {}", list(barrier + 1, between));
     }
     if multicast {
-        operands += &format!(", %{}", barrier + 1 + images);
+        operands += &format!(", %{}", barrier + 1 + between);
     }
-    let mode = if images > 0 { "im2col" } else { "tile" };
+    let mode = if images { "im2col" } else { "tile" };
     let cluster = if multicast { ".multicast::cluster" } else { "" };
     let shorts = [offsets, last].concat();
     format!(

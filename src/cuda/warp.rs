@@ -152,7 +152,8 @@ impl Printer<'_> {
                 arguments.extend(at.iter().map(|i| self.integer(i).text.text));
                 arguments.push(self.at(barrier));
                 arguments.extend(offsets.iter().chain(multicast).map(|i| self.integer(i).text.text));
-                let helper = GroupHelper::LoadTile { images: offsets.len() as u8, multicast: multicast.is_some() };
+                let (rank, images) = (at.len() as u8, !offsets.is_empty());
+                let helper = GroupHelper::LoadTile { rank, images, multicast: multicast.is_some() };
                 call(self, helper, arguments.join(", "));
             }
             GroupOp::PrefetchMap { map } => {

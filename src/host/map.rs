@@ -71,7 +71,10 @@ impl Map {
     /// What a kernel's map asks of the driver; `dtype`: of the parameter.
     pub fn of(map: &TensorMap, dtype: DType) -> Map {
         let strides = map.strides.iter().map(|stride| stride * u64::from(dtype.bytes())).collect();
-        let (dims, tile, image) = (map.dims.clone(), map.tile.to_vec(), map.image.clone());
+        let (dims, mut tile, image) = (map.dims.clone(), map.tile.to_vec(), map.image.clone());
+        if image.is_none() {
+            tile.resize(dims.len(), 1);
+        }
         Map { dtype, dims, strides, tile, image, swizzle: map.swizzle }
     }
 

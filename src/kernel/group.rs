@@ -7,16 +7,16 @@ use super::{ArrayId, Index, LocalVar, Stmt};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 
-/// A parameter as the TMA sees it: a row-major matrix, or images, moved in boxes.
+/// A parameter as the TMA sees it: a row-major matrix, a tensor, or images, moved in boxes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMap {
     /// The parameter.
     pub array: ArrayId,
-    /// Elements of a row, rows; of images: channels, columns (rows, depth), images.
+    /// Elements of a row, rows, and more dimensions; of images: channels, columns (rows, depth), images.
     pub dims: Vec<u64>,
     /// Elements from one to the next along each dimension but the first.
     pub strides: Vec<u64>,
-    /// Elements of a box's row, rows of a box: at most 256 each; of images: channels, and pixels.
+    /// Elements of a box's row, rows of a box: at most 256 each; along further dimensions it has one. Of images: channels, and pixels.
     pub tile: [u32; 2],
     /// Boxes are pixels of images.
     pub image: Option<Image>,

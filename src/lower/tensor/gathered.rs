@@ -8,7 +8,7 @@
 //! ```
 use super::{add, c, div, mul, rem, Cond, Index};
 use crate::lower::index::all;
-use satune_ir::term::tensor::{GatheredMatrix, Images};
+use satune_ir::term::tensor::{BoxIndex, Boxes, GatheredMatrix, BEYOND};
 use satune_ir::term::{Axis, Dimension};
 use std::rc::Rc;
 
@@ -74,10 +74,14 @@ fn is_asked(d: &Dimension) -> bool {
     d.padded || d.step > 1
 }
 
-/// Values of the iterators that are digits of an axis, by number.
-fn digits(of: &GatheredMatrix, is: impl Fn(Axis) -> bool, mut at: Digits) -> Vec<(usize, Index)> {
+/// Values of the iterators that are digits of an axis, by number; the highest takes all that is left.
+fn digits(of: &GatheredMatrix, is: impl Fn(Axis) -> bool, at: Digits) -> Vec<(usize, Index)> {
     let of_axis = of.iters.iter().enumerate().filter(|(_, (axis, info))| is(*axis) && info.extent > 1);
-    let mut list: Vec<(usize, i64)> = of_axis.map(|(i, (_, info))| (i, info.extent)).collect();
+    values_of(of_axis.map(|(i, (_, info))| (i, info.extent)).collect(), at)
+}
+
+/// The same of digits by number with how many values they have, the highest first.
+fn values_of(mut list: Vec<(usize, i64)>, mut at: Digits) -> Vec<(usize, Index)> {
     let Some(highest) = (!list.is_empty()).then(|| list.remove(0)) else { return Vec::new() };
     let mut values: Vec<(usize, Index)> = Vec::new();
     for (i, extent) in list.into_iter().rev() {
@@ -98,21 +102,26 @@ fn combination(terms: &[(usize, i64)], values: &[(usize, Index)]) -> Index {
     terms.fold(c(0), |sum, (value, by)| add(sum, mul(value, by)))
 }
 
-/// Coordinates of a box of pixels, and their offsets: of images, from numbers of the product, along the factor's own axis, and along k.
-pub(super) fn box_of_pixels(
-    (factor, images): (&GatheredMatrix, &Images),
+/// Coordinates of a box, and of pixels what is added to them, from numbers along the factor's own axis, of the product, and along k.
+pub(super) fn box_at(
+    (factor, boxes): (&GatheredMatrix, &Boxes),
     own: (Axis, Index),
     batch: &Index,
     k: Index,
 ) -> (Vec<Index>, Vec<Index>) {
     let whole = |number: Index| Digits { number, times: 1, rest: c(0) };
-    let mut values = digits(factor, |axis| axis == own.0, whole(own.1));
+    let of_own = factor.iters.iter().enumerate().filter(|(_, (axis, info))| *axis == own.0 && info.extent > 1);
+    let mut of_own: Vec<(usize, i64)> = of_own.map(|(i, (_, info))| (i, info.extent)).collect();
+    if boxes.first.iter().any(|(_, terms)| terms.contains(&(BEYOND, 1))) {
+        of_own.insert(0, (BEYOND, 1));
+    }
+    let mut values = values_of(of_own, whole(own.1));
     values.extend(digits(factor, |axis| matches!(axis, Axis::Batch(_)), whole(batch.clone())));
     values.extend(digits(factor, |axis| axis == Axis::K, whole(k)));
-    let of = |list: &[(i64, Vec<(usize, i64)>)]| {
+    let of = |list: &[BoxIndex]| {
         list.iter().map(|(constant, terms)| add(combination(terms, &values), c(*constant))).collect()
     };
-    (of(&images.first), of(&images.offsets))
+    (of(&boxes.first), boxes.images.as_ref().map_or(Vec::new(), |images| of(&images.offsets)))
 }
 
 /// Index in memory of a result of a product: such matrices have no padding.

@@ -8,7 +8,7 @@
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Image, Role, TensorMap, Value, Wgmma};
-use satune_ir::term::tensor::{wgmma_conditions, Images};
+use satune_ir::term::tensor::{wgmma_conditions, Boxes};
 use satune_ir::term;
 
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
@@ -34,8 +34,8 @@ pub(super) struct Side {
     extent: i64,
     /// Rows in memory from one product's matrix to the next.
     rows_of_product: i64,
-    /// Where memory does not hold its matrix: how it is images.
-    images: Option<Images>,
+    /// Where memory does not hold its matrix: what boxes are.
+    gathered: Option<Boxes>,
     /// Blocks of a cluster that share it.
     sharing: i64,
     /// Which of them this block is, and one bit for each, by their numbers in the cluster.
@@ -81,17 +81,16 @@ impl Side {
     }
 }
 
-/// The map of a gathered factor, in boxes of so many channels and pixels.
-fn map_of_images(array: ArrayId, images: &Images, tile: [i64; 2]) -> TensorMap {
-    let corners = |which: usize| images.corners.iter().map(|c| c[which] as i32).collect();
+/// The map of a gathered factor, in boxes of so many elements of a row and rows.
+fn map_of_boxes(array: ArrayId, boxes: &Boxes, tile: [i64; 2]) -> TensorMap {
     TensorMap {
         array,
-        dims: images.extents.iter().map(|d| *d as u64).collect(),
-        strides: images.strides.iter().map(|d| *d as u64).collect(),
+        dims: boxes.extents.iter().map(|d| *d as u64).collect(),
+        strides: boxes.strides.iter().map(|d| *d as u64).collect(),
         tile: tile.map(|t| t as u32),
-        image: Some(Image {
-            lower: corners(0),
-            upper: corners(1),
+        image: boxes.images.as_ref().map(|images| Image {
+            lower: images.corners.iter().map(|corners| corners[0] as i32).collect(),
+            upper: images.corners.iter().map(|corners| corners[1] as i32).collect(),
             steps: images.steps.iter().map(|step| *step as u32).collect(),
         }),
         swizzle: true,
@@ -179,25 +178,25 @@ impl<'p> Pipeline<'p> {
         let map = |array, dims: [i64; 2], tile: [i64; 2]| {
             TensorMap::matrix(array, dims.map(|d| d as u64), tile.map(|t| t as u32))
         };
-        let images = [term::Side::A, term::Side::B].map(|side| wgmma_conditions::images(gemm, side).transpose());
-        let [images_of_a, images_of_b] = images;
-        let (images_of_a, images_of_b) = (images_of_a?, images_of_b?);
+        let gathered = |side, own| wgmma_conditions::boxes(gemm, side, [own, k]).transpose();
+        let (gathered_a, gathered_b) = (gathered(term::Side::A, m)?, gathered(term::Side::B, n)?);
         let (a_across, b_across) = (gemm.a_transposed, !gemm.b_transposed);
         // The products' rows follow each other.
         let spans = [(a_across, m), (b_across, n)].map(|(across, tile)| match across {
             true => wgmma_conditions::box_columns(tile),
             false => wgmma_conditions::tile_k(gemm.operand, 1),
         });
-        let side = |array, images: &Option<Images>, across: bool, extent: i64, (tile, span): (i64, i64), sharing: i64| {
-            match (images, across) {
-                (Some(images), _) => map_of_images(array, images, [span, tile / sharing]),
-                (None, true) => map(array, [extent, gemm.batch * gemm.k], [span, k / sharing]),
-                (None, false) => map(array, [gemm.k, gemm.batch * extent], [span, tile / sharing]),
+        let side = |array, gathered: &Option<Boxes>, across: bool, extent: i64, (tile, span): (i64, i64), sharing: i64| {
+            let one = [span, if across { k } else { tile } / sharing];
+            match (gathered, across) {
+                (Some(boxes), _) => map_of_boxes(array, boxes, one),
+                (None, true) => map(array, [extent, gemm.batch * gemm.k], one),
+                (None, false) => map(array, [gemm.k, gemm.batch * extent], one),
             }
         };
         let mut maps = vec![
-            side(params.a, &images_of_a, a_across, gemm.m, (m, spans[0]), share_a),
-            side(params.b, &images_of_b, b_across, gemm.n, (n, spans[1]), share_b),
+            side(params.a, &gathered_a, a_across, gemm.m, (m, spans[0]), share_a),
+            side(params.b, &gathered_b, b_across, gemm.n, (n, spans[1]), share_b),
         ];
         if is_tma {
             maps.push(match gemm.c_transposed {
@@ -223,7 +222,7 @@ impl<'p> Pipeline<'p> {
                     span: spans[0],
                     extent: m,
                     rows_of_product: if a_across { gemm.k } else { gemm.m },
-                    images: images_of_a,
+                    gathered: gathered_a,
                     sharing: share_a,
                     member: column,
                     mask: neighbours,
@@ -234,7 +233,7 @@ impl<'p> Pipeline<'p> {
                     span: spans[1],
                     extent: n,
                     rows_of_product: if b_across { gemm.k } else { gemm.n },
-                    images: images_of_b,
+                    gathered: gathered_b,
                     sharing: share_b,
                     member: row,
                     mask: stacked,
@@ -429,10 +428,9 @@ impl<'p> Pipeline<'p> {
                         let across = add(first.clone(), piece.across);
                         let along = add(at_k.clone(), piece.along);
                         let own = [term::Side::A, term::Side::B][map];
-                        let (at, offsets) = match (&side.images, this.gemm.gathered(own)) {
-                            (Some(images), Some(factor)) => {
-                                let own = (own.spatial(), across);
-                                gathered::box_of_pixels((factor, images), own, &work.batch, along)
+                        let (at, offsets) = match (&side.gathered, this.gemm.gathered(own)) {
+                            (Some(boxes), Some(factor)) => {
+                                gathered::box_at((factor, boxes), (own.spatial(), across), &work.batch, along)
                             }
                             _ => {
                                 let (x, y) = if side.across { (across, along) } else { (along, across) };

@@ -2,11 +2,11 @@
 //!
 //! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later) or `wmma` (sm_70 and later),
 //! [`WgmmaPlan`] how on `wgmma` (sm_90a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
+mod boxes;
 mod epilogue;
 mod error;
 mod gathered;
 mod gemm;
-mod images;
 mod instruction;
 mod mma;
 mod node;
@@ -18,11 +18,11 @@ mod stream_k;
 mod wgmma;
 mod wmma;
 
+pub use boxes::{BoxIndex, Boxes, Images, BEYOND};
 pub use epilogue::{Epilogue, Read};
 pub use error::TensorError;
 pub use gathered::GatheredMatrix;
 pub use gemm::{Gemm, NotGemm};
-pub use images::Images;
 pub use instruction::{Fragment, Mma, Sync};
 pub(super) use mma::swapped_text;
 pub use mma::{Order, Raster, Store, TensorPlan};
@@ -53,7 +53,7 @@ pub mod mma_conditions {
 pub mod wgmma_conditions {
     pub use super::gemm::multiplies;
     pub use super::wgmma::{
-        box_columns, cluster, consumers, images, operands, rows, split, stages, store, stream_k, sums, tile, tile_k, BOXES,
+        box_columns, boxes, cluster, consumers, operands, rows, split, stages, store, stream_k, sums, tile, tile_k, BOXES,
     };
 }
 

@@ -1,5 +1,5 @@
 //! Schedules on `wgmma`, and when they fit.
-use super::{multiple, tiles, Gemm, Images, Raster, StreamK, TensorError, MOST_SHARED};
+use super::{multiple, tiles, boxes::Part, Boxes, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
 use crate::term::{Place, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,9 @@ pub const BOXES: i64 = 2;
 
 /// Blocks of a cluster that every GPU with clusters runs, at most.
 const MOST_CLUSTER: u32 = 8;
+
+/// Rows of a part of a tile that every tile consists of.
+const LEAST_ROWS: i64 = 8;
 
 /// No cluster: how plans were before there were any.
 fn alone() -> [u32; 2] {
@@ -341,6 +344,8 @@ pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], consumers: u32, ping_pong: bool) -
     if bytes > MOST_SPANS * SPAN {
         return Err(TensorError::TensorMap("the tile", "it has at most 256 bytes along k"));
     }
+    boxes(gemm, Side::A, [m, k]).transpose()?;
+    boxes(gemm, Side::B, [n, k]).transpose()?;
     Ok(())
 }
 
@@ -393,7 +398,8 @@ pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
         if gemm.batch > 1 && across && ends_within {
             return Err(TensorError::TensorMap(name, "its last tile along k would reach into the next product's"));
         }
-        if gemm.gathered(side).is_some() && ends_within {
+        let boxes = boxes(gemm, side, [LEAST_ROWS, tile_k]).transpose()?;
+        if ends_within && boxes.is_some_and(|boxes| !boxes.ends_in_zeros) {
             return Err(TensorError::TensorMap(name, "its last tile along k would reach beyond the window"));
         }
     }
@@ -404,8 +410,8 @@ pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
 pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
     let bytes = i64::from(gemm.operand.bytes());
     for (name, side, across) in [("A", Side::A, gemm.a_transposed), ("B", Side::B, !gemm.b_transposed)] {
-        if let Some(images) = images(gemm, side) {
-            images?;
+        if let Some(boxes) = boxes(gemm, side, [LEAST_ROWS, tile_k(gemm.operand, 1)]) {
+            boxes?;
             continue;
         }
         let spatial = if side == Side::A { gemm.m } else { gemm.n };
@@ -416,12 +422,17 @@ pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
     Ok(())
 }
 
-/// How the TMA sees a factor that is gathered: as images, in boxes of one span along k. `None`: memory holds its matrix.
-pub fn images(gemm: &Gemm, side: Side) -> Option<Result<Images, TensorError>> {
+/// How the TMA brings a factor that is gathered, in tiles of so many rows (columns) and values of k. `None`: memory holds its matrix.
+pub fn boxes(gemm: &Gemm, side: Side, [own, k]: [i64; 2]) -> Option<Result<Boxes, TensorError>> {
     let factor = gemm.gathered(side)?;
-    let channels = (tile_k(gemm.operand, 1), i64::from(gemm.operand.bytes()));
-    let name = if side == Side::A { "A" } else { "B" };
-    Some(Images::of(factor, side.spatial(), channels).map_err(|why| TensorError::TensorMap(name, why)))
+    let (name, across) = match side {
+        Side::A => ("A", gemm.a_transposed),
+        Side::B => ("B", !gemm.b_transposed),
+    };
+    // Stored across k, a box has some columns of the tile, and all values of k; else a span along k, and all rows.
+    let (rows, k) = if across { (box_columns(own), k) } else { (own, tile_k(gemm.operand, 1)) };
+    let part = Part { own: side.spatial(), k, rows, bytes: i64::from(gemm.operand.bytes()) };
+    Some(Boxes::of(factor, part).map_err(|why| TensorError::TensorMap(name, why)))
 }
 
 /// Rows of all products lie one below the other in a tensor map, whose coordinates have 32 bits, signed.
