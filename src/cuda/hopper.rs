@@ -22,7 +22,9 @@ pub(super) enum GroupHelper {
         images: bool,
         multicast: bool,
     },
-    StoreTile,
+    StoreTile {
+        rank: u8,
+    },
     StoreCommit,
     StoreWait,
     StoreWaitRead,
@@ -60,7 +62,8 @@ impl GroupHelper {
                 };
                 what + if multicast { "_multicast" } else { "" }
             }
-            GroupHelper::StoreTile => "store_tile".into(),
+            GroupHelper::StoreTile { rank: 2 } => "store_tile".into(),
+            GroupHelper::StoreTile { rank } => format!("store_tile_{rank}d"),
             GroupHelper::StoreCommit => "store_tile_commit".into(),
             GroupHelper::StoreWait => "store_tile_wait".into(),
             GroupHelper::StoreWaitRead => "store_tile_wait_read".into(),
@@ -166,13 +169,7 @@ __device__ __forceinline__ unsigned int {}(unsigned long long* barrier, int rank
 }",
             ),
             GroupHelper::LoadTile { rank, images, multicast } => function(&load(rank.into(), images, multicast)),
-            GroupHelper::StoreTile => function(
-                "(const TensorMap& map, int x, int y, const void* from)
-{
-    asm volatile(\"cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\"
-                 :: \"l\"(&map), \"r\"(x), \"r\"(y), \"r\"((unsigned int)__cvta_generic_to_shared(from)) : \"memory\");
-}",
-            ),
+            GroupHelper::StoreTile { rank } => function(&store(rank.into())),
             GroupHelper::StoreCommit => plain("cp.async.bulk.commit_group"),
             GroupHelper::StoreWait => template("cp.async.bulk.wait_group"),
             GroupHelper::StoreWaitRead => template("cp.async.bulk.wait_group.read"),
@@ -229,26 +226,55 @@ __device__ __forceinline__ unsigned long long kept_descriptor(unsigned long long
     }
 }
 
+/// Coordinates of a box of a tensor of so many dimensions.
+fn coordinates(rank: usize) -> Vec<&'static str> {
+    ["x", "y", "z", "u", "v"][..rank.min(5)].to_vec()
+}
+
+/// Parameters of these names.
+fn integers(names: &[&str]) -> String {
+    names.iter().map(|name| format!(", int {name}")).collect()
+}
+
+/// Operands of an instruction that are these parameters.
+fn bound(names: &[&str], letter: char, cast: &str) -> String {
+    names.iter().map(|name| format!(", \"{letter}\"({cast}{name})")).collect()
+}
+
+/// So many operands of an instruction as a vector.
+fn vector(first: usize, count: usize) -> String {
+    let names: Vec<String> = (first..first + count).map(|i| format!("%{i}")).collect();
+    format!("{{{}}}", names.join(", "))
+}
+
+/// A copy of a box from shared memory.
+fn store(rank: usize) -> String {
+    let names = coordinates(rank);
+    let last = 1 + rank;
+    format!(
+        "(const TensorMap& map{}, const void* from)
+{{
+    asm volatile(\"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group [%0, {}], [%{last}];\"
+                 :: \"l\"(&map){}, \"r\"((unsigned int)__cvta_generic_to_shared(from)) : \"memory\");
+}}",
+        integers(&names),
+        vector(1, rank),
+        bound(&names, 'r', ""),
+    )
+}
+
 /// A copy of a box to shared memory, of a tensor or of pixels of images; the instruction's operands are the parameters in order.
 fn load(rank: usize, images: bool, multicast: bool) -> String {
     let between = if images { rank.saturating_sub(2).min(3) } else { 0 };
     let (coordinates, offsets) = match images {
-        false => (["x", "y", "z", "u", "v"][..rank.min(5)].to_vec(), vec![]),
+        false => (coordinates(rank), vec![]),
         true => ([&["c"], &["w", "h", "d"][..between], &["n"]].concat(), ["by_w", "by_h", "by_d"][..between].to_vec()),
-    };
-    let integers = |names: &[&str]| names.iter().map(|name| format!(", int {name}")).collect::<String>();
-    let bound = |names: &[&str], letter: char, cast: &str| {
-        names.iter().map(|name| format!(", \"{letter}\"({cast}{name})")).collect::<String>()
-    };
-    let list = |first: usize, count: usize| {
-        let names: Vec<String> = (first..first + count).map(|i| format!("%{i}")).collect();
-        format!("{{{}}}", names.join(", "))
     };
     let last = if multicast { vec!["blocks"] } else { vec![] };
     let barrier = 2 + rank;
-    let mut operands = format!("[%0], [%1, {}], [%{barrier}]", list(2, rank));
+    let mut operands = format!("[%0], [%1, {}], [%{barrier}]", vector(2, rank));
     if images {
-        operands += &format!(", {}", list(barrier + 1, between));
+        operands += &format!(", {}", vector(barrier + 1, between));
     }
     if multicast {
         operands += &format!(", %{}", barrier + 1 + between);

@@ -51,7 +51,7 @@ impl Printer<'_> {
     }
 
     pub(super) fn group_helper(&mut self, helper: GroupHelper) -> String {
-        if matches!(helper, GroupHelper::LoadTile { .. } | GroupHelper::StoreTile) {
+        if matches!(helper, GroupHelper::LoadTile { .. } | GroupHelper::StoreTile { .. }) {
             self.helper(Helper::Group(GroupHelper::TensorMapType));
         }
         self.helper(Helper::Group(helper))
@@ -160,10 +160,12 @@ impl Printer<'_> {
                 let map = self.map_name(*map);
                 call(self, GroupHelper::PrefetchMap, map);
             }
-            GroupOp::StoreTile { map, x, y, src, src_index } => {
-                let (from, map) = (self.pointer(*src, src_index).text, self.map_name(*map));
-                let (x, y) = (self.integer(x).text.text, self.integer(y).text.text);
-                call(self, GroupHelper::StoreTile, format!("{map}, {x}, {y}, {from}"));
+            GroupOp::StoreTile { map, at, src, src_index } => {
+                let from = self.pointer(*src, src_index).text;
+                let mut arguments = vec![self.map_name(*map)];
+                arguments.extend(at.iter().map(|i| self.integer(i).text.text));
+                arguments.push(from);
+                call(self, GroupHelper::StoreTile { rank: at.len() as u8 }, arguments.join(", "));
             }
             GroupOp::StoreCommit => call(self, GroupHelper::StoreCommit, String::new()),
             GroupOp::StoreWait { latest, read } => {

@@ -66,17 +66,20 @@ fn extents(gather: &Gather, wanted: &Contraction, kept: KeptTiles) -> Vec<i64> {
             let fewer = (extents[i] - want.clamp(1, extents[i])).min(most(i)) / unit(i) * unit(i);
             extents[i] -= fewer.max(0);
         }
-        // Whole clusters: of the highest digit that makes them as few values as that takes, else of all digits as many as there were.
-        let whole = |extents: &[i64]| {
-            let extent: i64 = digits(axis).map(|x| extents[x]).product();
-            (extent + tile - 1) / tile.max(1) % count.max(1) == 0
-        };
-        let more = digits(axis).flat_map(|i| {
-            let longer = |extent| [&extents[..i], &[extent], &extents[i + 1..]].concat();
-            (extents[i]..=gather.iters[i].1.extent).step_by(unit(i).max(1) as usize).map(longer).collect::<Vec<_>>()
+        // Whole clusters: of one digit so many values that there are about as many rows as before, and else all that there were.
+        let rows = |extents: &[i64]| digits(axis).map(|x| extents[x]).product::<i64>();
+        let whole = |extents: &[i64]| (rows(extents) + tile - 1) / tile.max(1) % count.max(1) == 0;
+        if whole(&extents) {
+            continue;
+        }
+        let others = digits(axis).flat_map(|i| {
+            let all = gather.iters[i].1.extent;
+            let least = all - most(i).max(0) / unit(i) * unit(i);
+            let other = |extent| [&extents[..i], &[extent], &extents[i + 1..]].concat();
+            (least..=all).step_by(unit(i).max(1) as usize).map(other).collect::<Vec<_>>()
         });
-        let found = more.into_iter().find(|more| whole(more));
-        extents = found.unwrap_or_else(|| {
+        let near = |other: &Vec<i64>| (rows(other) - rows(&extents)).abs();
+        extents = others.filter(|other| whole(other)).min_by_key(near).unwrap_or_else(|| {
             let all = gather.iters.iter().zip(&extents);
             all.map(|((a, info), fewer)| if *a == axis { info.extent } else { *fewer }).collect()
         });

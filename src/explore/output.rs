@@ -512,9 +512,10 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
         files.push((file.clone(), text));
         let args: Vec<String> = args.iter().map(|a| argument_name(*a, problem.program(), &module.workspaces)).collect();
         let launch = Launch::of(kernel, &args);
-        let tensor_maps = launch.arguments.iter().filter_map(|a| {
-            Some(TensorMapReport { buffer: a.name.clone(), map: a.map.clone()? })
-        });
+        let tensor_maps = launch
+            .arguments
+            .iter()
+            .filter_map(|a| Some(TensorMapReport { buffer: a.name.clone(), map: a.map.clone()? }));
         kernels.push(KernelReport {
             name,
             file,

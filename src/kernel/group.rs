@@ -189,10 +189,8 @@ pub enum GroupOp {
     StoreTile {
         /// Position in [`Kernel::tensor_maps`](super::Kernel::tensor_maps).
         map: u32,
-        /// First element of the box in a row.
-        x: Index,
-        /// First row.
-        y: Index,
+        /// First element of the box, along each dimension of the map.
+        at: Vec<Index>,
         /// Shared array.
         src: ArrayId,
         /// First element.

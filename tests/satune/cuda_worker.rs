@@ -276,6 +276,39 @@ fn kernels_with_tensor_maps_are_launched() {
     assert!(lines.iter().filter(|l| **l == launch).count() > 10, "{launch} is not in\n{log}");
 }
 
+/// A layer in fp8, which `wgmma` alone multiplies here: the driver is asked for images.
+#[test]
+fn kernels_on_pixels_of_images_are_launched() {
+    let folder = driver();
+    let body = "
+P = T.alloc_buffer((2, 10, 10, 128), \"float8_e4m3fn\")
+for n, y, x, c in T.grid(2, 10, 10, 128):
+    with T.sblock(\"P\"):
+        vn, vy, vx, vc = T.axis.remap(\"SSSS\", [n, y, x, c])
+        P[vn, vy, vx, vc] = T.if_then_else(1 <= vy and vy < 9 and 1 <= vx and vx < 9, X[vn, vy - 1, vx - 1, vc], T.float8_e4m3fn(0))
+for n, y, x, f, i, j, c in T.grid(2, 8, 8, 64, 3, 3, 128):
+    with T.sblock(\"C\"):
+        vn, vy, vx, vf, vi, vj, vc = T.axis.remap(\"SSSSRRR\", [n, y, x, f, i, j, c])
+        with T.init():
+            C[vn, vy, vx, vf] = T.float32(0)
+        C[vn, vy, vx, vf] = C[vn, vy, vx, vf] + T.Cast(\"float32\", P[vn, vy + vi, vx + vj, vc]) * T.Cast(\"float32\", W[vf, vi, vj, vc])
+";
+    let params = "X: 2, 8, 8, 128 float8_e4m3fn; W: 64, 3, 3, 128 float8_e4m3fn; C: 2, 8, 8, 64 float32";
+    std::fs::write(folder.path().join("layer.py"), crate::support::script(params, body)).unwrap();
+    let layer = folder.path().join("layer.py");
+    let arguments =
+        ["explore", layer.to_str().unwrap(), "--device", "cuda", "--top", "1", "--no-compile", "--timeout", "10"];
+    let run = satune(folder.path(), "", &arguments);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let log = std::fs::read_to_string(folder.path().join("log.txt")).unwrap();
+    let images = "images: type 0, rank 4, dims 128 by 1 8 by 1 8 by 1 2 by 1, strides 128 1024 8192, corners -1 to -1 -1 to -1, 128 channels of";
+    assert!(log.contains(images), "{log}");
+    // Who refuses them is told by its name.
+    let run = satune(folder.path(), "refuses", &[&arguments[..], &["--store", "refused.db"]].concat());
+    let said = String::from_utf8_lossy(&run.stderr).into_owned() + &String::from_utf8_lossy(&run.stdout);
+    assert!(said.contains("cuTensorMapEncodeIm2col refuses"), "{said}");
+}
+
 #[test]
 fn faults_of_kernels_with_tensor_maps_have_reasons() {
     let folder = driver();

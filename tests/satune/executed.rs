@@ -90,37 +90,76 @@ fn products_by_single_threads_are_right() {
     right(&crate::support::source(&c), &kernels_of(&crate::compiles::classic(&c), &c), "90", "the classic schedule");
 }
 
+/// Some schedules of a program on `wgmma`, of which so many factors and results are gathered, that is no matrices in memory.
+fn gathered_by_the_tma(what: &str, problem: &operators::Problem, count: usize, random: &mut StdRng) {
+    let gpu = Descriptor::load("h200").unwrap();
+    let contraction = &problem.contraction;
+    let menu = TensorMenu { mma: None, ..TensorMenu::of(contraction, &satune::explore::tensor_cores(&gpu)) };
+    let space = crate::tensor_space::on_tensor_cores(contraction, &gpu, menu);
+    let counts = Counts::of(&space);
+    for _ in 0..samples(count) {
+        let term = counts.sample(&space, random).unwrap_or_else(|| panic!("{what}: no schedule"));
+        let plan = Schedule::from_term(&term, contraction).unwrap();
+        let made = scheduled::of_schedule(&problem.program, &plan, contraction, &h200()).unwrap();
+        let maps = made.module.kernels[0].tensor_maps.iter();
+        assert!(maps.filter(|map| map.dims.len() > 2).count() > 0, "{what}");
+        right(&problem.program, &made.module, "90a", &format!("{what} {:?}", plan.describe()));
+    }
+}
+
 /// Pixels that the TMA brings as rows of a factor (mode im2col): strides, dilations, paddings on either side, one to three
 /// dimensions, several images, rows that tiles hang over; in clusters, in parts of k, and where the images are the second factor.
 #[test]
-fn convolutions_of_pixels_that_the_tma_brings_are_right() {
-    let gpu = Descriptor::load("h200").unwrap();
+fn pixels_that_the_tma_brings_are_right() {
     let mut random = StdRng::seed_from_u64(crate::support::seed());
     let cases = [
         ("conv2d:2,9,8,64,32,3,3,f16,pad=1", 2),
         ("conv2d:3,11,9,64,64,3,2,bf16,stride=2,pad=1,bias,relu,out=bf16", 2),
-        ("conv2d:2,8,8,64,256,1,1,bf16,stride=2,out=bf16", 1),
+        ("conv2d:2,8,8,96,256,1,1,bf16,stride=2,out=bf16", 1),
         ("conv1d:3,70,64,48,5,f16,dilation=3,pad=4", 1),
         ("conv3d:1,4,5,6,64,32,2,3,3,f16,pad=1", 1),
-        ("conv2d_transpose:1,6,7,64,32,3,3,f16,pad=1", 1),
+        // Weights are read backwards.
+        ("conv2d_transpose:1,6,12,64,32,3,3,f16,pad=1", 1),
         ("conv2d:8,7,7,128,64,3,3,f16,pad=1,out=f16", 1),
     ];
     for (operator, count) in crate::support::some_of(cases, 4) {
-        let problem = operators::parse(operator).unwrap();
-        let contraction = &problem.contraction;
-        let menu = TensorMenu { mma: None, ..TensorMenu::of(contraction, &satune::explore::tensor_cores(&gpu)) };
-        let space = crate::tensor_space::on_tensor_cores(contraction, &gpu, menu);
-        assert!(!space.is_empty(), "{operator}");
-        let counts = Counts::of(&space);
-        for _ in 0..samples(count) {
-            let term = counts.sample(&space, &mut random).unwrap_or_else(|| panic!("{operator}: no schedule"));
-            let plan = Schedule::from_term(&term, contraction).unwrap();
-            assert!(matches!(plan, Schedule::Wgmma(_)), "{operator}");
-            let made = scheduled::of_schedule(&problem.program, &plan, contraction, &h200()).unwrap();
-            let images = made.module.kernels[0].tensor_maps.iter().filter(|map| map.image.is_some());
-            assert_eq!(images.count(), 1, "{operator}");
-            right(&problem.program, &made.module, "90a", &format!("{operator} {:?}", plan.describe()));
-        }
+        gathered_by_the_tma(operator, &operators::parse(operator).unwrap(), count, &mut random);
+    }
+}
+
+/// Boxes of tensors that the TMA brings and stores: heads between positions and channels, as attention has them, so that neither factors
+/// nor results are matrices; the last rows end within a tile.
+#[test]
+fn heads_between_positions_and_channels_are_right() {
+    let scores = "
+for b, h, i, j, d in T.grid(2, 3, 130, 72, 64):
+    with T.sblock(\"S\"):
+        vb, vh, vi, vj, vd = T.axis.remap(\"SSSSR\", [b, h, i, j, d])
+        with T.init():
+            S[vb, vh, vi, vj] = T.float32(0)
+        S[vb, vh, vi, vj] = S[vb, vh, vi, vj] + T.Cast(\"float32\", Q[vb, vi, vh, vd]) * T.Cast(\"float32\", K[vb, vj, vh, vd])
+";
+    let values = "
+S = T.alloc_buffer((2, 130, 3, 64), \"float32\")
+for b, h, i, d, j in T.grid(2, 3, 130, 64, 72):
+    with T.sblock(\"S\"):
+        vb, vh, vi, vd, vj = T.axis.remap(\"SSSSR\", [b, h, i, d, j])
+        with T.init():
+            S[vb, vi, vh, vd] = T.float32(0)
+        S[vb, vi, vh, vd] = S[vb, vi, vh, vd] + T.Cast(\"float32\", P[vb, vh, vi, vj]) * T.Cast(\"float32\", V[vb, vj, vh, vd])
+for b, i, h, d in T.grid(2, 130, 3, 64):
+    with T.sblock(\"O\"):
+        vb, vi, vh, vd = T.axis.remap(\"SSSS\", [b, i, h, d])
+        O[vb, vi, vh, vd] = T.Cast(\"bfloat16\", S[vb, vi, vh, vd])
+";
+    let mut random = StdRng::seed_from_u64(crate::support::seed());
+    for (what, params, body) in [
+        ("scores", "Q: 2, 130, 3, 64 bfloat16; K: 2, 72, 3, 64 bfloat16; S: 2, 3, 130, 72 float32", scores),
+        ("values", "P: 2, 3, 130, 72 bfloat16; V: 2, 72, 3, 64 bfloat16; O: 2, 130, 3, 64 bfloat16", values),
+    ] {
+        let text = crate::support::script(params, body);
+        let problem = satune::source::of_script("heads.py", &text).unwrap();
+        gathered_by_the_tma(what, &problem, 2, &mut random);
     }
 }
 

@@ -103,6 +103,15 @@ gemm<<<132 1 1, 384 1 1, 213040>>> 1
 gemm<<<132 1 1, 384 1 1, 213040>>> 1
 "
     );
+    // Pixels of images, of which every other column and row has a window of 3 x 3, with a padding of 1.
+    let layer = satune::operators::parse("conv2d:2,15,16,128,64,3,3,bf16,stride=2,pad=1,out=bf16").unwrap();
+    let g = Gemm::of(&layer.contraction).unwrap();
+    let few = WgmmaPlan { tile: [128, 64, 64], blocks: None, ..plan.clone() };
+    let module = lower_wgmma(&g, &few).unwrap();
+    let text = asked(&module, "1, 2, 3");
+    let images = "images 1 of 1: 128 by 1 16 by 2 15 by 2 2 by 1, pitch 256, pitch 4096, pitch 61440, from -1 to -2, from -1 to -1, \
+                  64 channels of 128 pixels, swizzle 1\n";
+    assert!(text.contains(images), "{text}");
     // The driver has no type for fp8: its bytes are moved as such.
     let plan = WgmmaPlan { tile: [128, 256, 128], store: TileStore::Direct, ..plan };
     let g = Gemm::plain("gemm", [256, 512, 1024], DType::F8E4M3, DType::F32, "NT");

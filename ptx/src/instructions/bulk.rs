@@ -65,9 +65,15 @@ pub fn engine<'k>(agent: Agent, clock: u32, pc: u32, strong: bool, known: &'k Kn
 /// What is copied: bytes one after the other, or a box.
 #[derive(Clone)]
 enum Piece {
-    Line { global: u64, bytes: u64 },
+    Line {
+        global: u64,
+        bytes: u64,
+    },
     /// What of it stands where was found out before.
-    Box { map: TensorMap, runs: Vec<Run> },
+    Box {
+        map: TensorMap,
+        runs: Vec<Run>,
+    },
 }
 
 impl Piece {
@@ -251,7 +257,11 @@ fn piece(
                 return undefined(c, lane, text);
             }
             if offsets.is_empty() != map.image.is_none() {
-                return undefined(c, lane, "the map is of images where the instruction is not, or the other way round".into());
+                return undefined(
+                    c,
+                    lane,
+                    "the map is of images where the instruction is not, or the other way round".into(),
+                );
             }
             match map.runs(&at, &offsets) {
                 Ok(runs) => Ok(Ok(Piece::Box { map, runs })),

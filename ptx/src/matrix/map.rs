@@ -255,17 +255,21 @@ impl TensorMap {
             .collect();
         if let Some(d) = (0..between).find(|d| !(corners[*d][0]..=corners[*d][1]).contains(&at[d + 1])) {
             let [lower, upper] = corners[d];
-            return Err(format!("coordinate {} of dimension {} is not in the box {lower} to {upper}", at[d + 1], d + 1));
+            return Err(format!(
+                "coordinate {} of dimension {} is not in the box {lower} to {upper}",
+                at[d + 1],
+                d + 1
+            ));
         }
         let mut pixel = at[1..].to_vec();
         let mut lines = Vec::new();
         for _ in 0..self.tile[1] {
             let moved = (0..pixel.len()).map(|d| pixel[d].saturating_add(offsets.get(d).copied().unwrap_or(0)));
             lines.push(self.line(moved));
-            for d in 0..pixel.len() {
-                pixel[d] = pixel[d].saturating_add(i64::from(self.steps[d + 1]));
+            for (d, at) in pixel.iter_mut().enumerate() {
+                *at = at.saturating_add(i64::from(self.steps[d + 1]));
                 match corners.get(d) {
-                    Some([lower, upper]) if pixel[d] > *upper => pixel[d] = *lower,
+                    Some([lower, upper]) if *at > *upper => *at = *lower,
                     _ => break,
                 }
             }
@@ -324,7 +328,8 @@ impl TensorMap {
             _ => Swizzle::B128,
         };
         let image = (kind >> 24 & 1 == 1).then(|| {
-            let corners = |word: u64| (0..rank.saturating_sub(2)).map(|d| i32::from((word >> (16 * d)) as i16)).collect();
+            let corners =
+                |word: u64| (0..rank.saturating_sub(2)).map(|d| i32::from((word >> (16 * d)) as i16)).collect();
             Some(Image { lower: corners(word(14)?), upper: corners(word(15)?) })
         });
         if image.is_some() {
@@ -490,7 +495,8 @@ mod tests {
         assert!(fails(TensorMap { image: image(-129, 0), ..map.clone() }).contains("-128 to 127"));
         assert!(fails(TensorMap { image: image(3, -7), ..map.clone() }).contains("enclose a pixel"));
         assert!(fails(TensorMap { tile: vec![8, 1025], ..map.clone() }).contains("1 to 1024"));
-        assert!(fails(TensorMap { sizes: vec![64, 9], strides: vec![128], steps: vec![1; 2], ..map.clone() }).contains("3 to 5"));
+        assert!(fails(TensorMap { sizes: vec![64, 9], strides: vec![128], steps: vec![1; 2], ..map.clone() })
+            .contains("3 to 5"));
         assert!(map.runs(&[0, 8, 0, 0], &[0, 0]).unwrap_err().contains("not in the box -1 to 7"));
         assert!(map.runs(&[0, 0, 0, 0], &[256, 0]).unwrap_err().contains("from 0 to 255"));
     }

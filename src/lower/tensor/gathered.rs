@@ -102,12 +102,13 @@ fn combination(terms: &[(usize, i64)], values: &[(usize, Index)]) -> Index {
     terms.fold(c(0), |sum, (value, by)| add(sum, mul(value, by)))
 }
 
-/// Coordinates of a box, and of pixels what is added to them, from numbers along the factor's own axis, of the product, and along k.
+/// Coordinates of a box, and of pixels what is added to them, from numbers along the matrix's own axis, of the product, and along
+/// the other axis.
 pub(super) fn box_at(
     (factor, boxes): (&GatheredMatrix, &Boxes),
     own: (Axis, Index),
     batch: &Index,
-    k: Index,
+    other: (Axis, Index),
 ) -> (Vec<Index>, Vec<Index>) {
     let whole = |number: Index| Digits { number, times: 1, rest: c(0) };
     let of_own = factor.iters.iter().enumerate().filter(|(_, (axis, info))| *axis == own.0 && info.extent > 1);
@@ -117,7 +118,7 @@ pub(super) fn box_at(
     }
     let mut values = values_of(of_own, whole(own.1));
     values.extend(digits(factor, |axis| matches!(axis, Axis::Batch(_)), whole(batch.clone())));
-    values.extend(digits(factor, |axis| axis == Axis::K, whole(k)));
+    values.extend(digits(factor, |axis| axis == other.0, whole(other.1)));
     let of = |list: &[BoxIndex]| {
         list.iter().map(|(constant, terms)| add(combination(terms, &values), c(*constant))).collect()
     };

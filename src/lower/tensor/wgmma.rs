@@ -9,7 +9,7 @@
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Image, Role, TensorMap, Value, Wgmma};
 use satune_ir::term::tensor::{wgmma_conditions, Boxes};
-use satune_ir::term;
+use satune_ir::term::{Axis, Side as Factor};
 
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
@@ -142,6 +142,8 @@ pub(super) struct Pipeline<'p> {
     pub(super) sides: [Side; 2],
     pub(super) ring: ArrayId,
     pub(super) staging: Option<ArrayId>,
+    /// Where the TMA stores to places: what boxes are.
+    pub(super) places: Option<Boxes>,
     pub(super) full: ArrayId,
     pub(super) empty: ArrayId,
     /// Whose turn it is to multiply.
@@ -179,29 +181,32 @@ impl<'p> Pipeline<'p> {
             TensorMap::matrix(array, dims.map(|d| d as u64), tile.map(|t| t as u32))
         };
         let gathered = |side, own| wgmma_conditions::boxes(gemm, side, [own, k]).transpose();
-        let (gathered_a, gathered_b) = (gathered(term::Side::A, m)?, gathered(term::Side::B, n)?);
+        let places = wgmma_conditions::places(gemm, [m, n]).filter(|_| is_tma).transpose()?;
+        let (gathered_a, gathered_b) = (gathered(Factor::A, m)?, gathered(Factor::B, n)?);
         let (a_across, b_across) = (gemm.a_transposed, !gemm.b_transposed);
         // The products' rows follow each other.
         let spans = [(a_across, m), (b_across, n)].map(|(across, tile)| match across {
             true => wgmma_conditions::box_columns(tile),
             false => wgmma_conditions::tile_k(gemm.operand, 1),
         });
-        let side = |array, gathered: &Option<Boxes>, across: bool, extent: i64, (tile, span): (i64, i64), sharing: i64| {
-            let one = [span, if across { k } else { tile } / sharing];
-            match (gathered, across) {
-                (Some(boxes), _) => map_of_boxes(array, boxes, one),
-                (None, true) => map(array, [extent, gemm.batch * gemm.k], one),
-                (None, false) => map(array, [gemm.k, gemm.batch * extent], one),
-            }
-        };
+        let side =
+            |array, gathered: &Option<Boxes>, across: bool, extent: i64, (tile, span): (i64, i64), sharing: i64| {
+                let one = [span, if across { k } else { tile } / sharing];
+                match (gathered, across) {
+                    (Some(boxes), _) => map_of_boxes(array, boxes, one),
+                    (None, true) => map(array, [extent, gemm.batch * gemm.k], one),
+                    (None, false) => map(array, [gemm.k, gemm.batch * extent], one),
+                }
+            };
         let mut maps = vec![
             side(params.a, &gathered_a, a_across, gemm.m, (m, spans[0]), share_a),
             side(params.b, &gathered_b, b_across, gemm.n, (n, spans[1]), share_b),
         ];
         if is_tma {
-            maps.push(match gemm.c_transposed {
-                false => map(params.out, [gemm.n, gemm.batch * gemm.m], [64, 64]),
-                true => map(params.out, [gemm.m, gemm.batch * gemm.n], [64, n]),
+            maps.push(match (&places, gemm.c_transposed) {
+                (Some(boxes), _) => map_of_boxes(params.out, boxes, [64, 64]),
+                (None, false) => map(params.out, [gemm.n, gemm.batch * gemm.m], [64, 64]),
+                (None, true) => map(params.out, [gemm.m, gemm.batch * gemm.n], [64, n]),
             });
         }
         // Numbers in a cluster run along n first: A's sharers are neighbours.
@@ -241,6 +246,7 @@ impl<'p> Pipeline<'p> {
             ],
             ring,
             staging,
+            places,
             full,
             empty,
             order,
@@ -427,11 +433,14 @@ impl<'p> Pipeline<'p> {
                     for piece in side.boxes(k) {
                         let across = add(first.clone(), piece.across);
                         let along = add(at_k.clone(), piece.along);
-                        let own = [term::Side::A, term::Side::B][map];
+                        let own = [Factor::A, Factor::B][map];
                         let (at, offsets) = match (&side.gathered, this.gemm.gathered(own)) {
-                            (Some(boxes), Some(factor)) => {
-                                gathered::box_at((factor, boxes), (own.spatial(), across), &work.batch, along)
-                            }
+                            (Some(boxes), Some(factor)) => gathered::box_at(
+                                (factor, boxes),
+                                (own.spatial(), across),
+                                &work.batch,
+                                (Axis::K, along),
+                            ),
                             _ => {
                                 let (x, y) = if side.across { (across, along) } else { (along, across) };
                                 (vec![x, add(mul(work.batch.clone(), side.rows_of_product), y)], Vec::new())

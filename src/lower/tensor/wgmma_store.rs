@@ -6,6 +6,7 @@ use super::*;
 use crate::kernel::{GroupOp, Value, WarpOp};
 use satune_ir::term::tensor::wgmma_conditions::BOXES;
 use satune_ir::term::tensor::Turn;
+use satune_ir::term::Axis;
 
 impl Pipeline<'_> {
     /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows, for a result.
@@ -177,7 +178,6 @@ impl Pipeline<'_> {
             layout: TileLayout::Xor(8),
             turn: Turn::Rows,
         };
-        let first = first_result(gemm, &c(0), batch);
         for j in (one.from / 8..(one.from + one.width) / 8).step_by(2) {
             // The last eight columns of an odd number of them have no others beside them.
             let count = if j + 1 < n / 8 { 4 } else { 2 };
@@ -192,7 +192,7 @@ impl Pipeline<'_> {
                         false => at,
                     };
                     let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
-                    let index = &result(gemm, &first, &row, &column);
+                    let index = &in_memory(gemm, batch, &row, &column);
                     let at = ResultPlace { batch, row: &row, column: &column, index };
                     uncast(self.value((one.block, eight, 2 * half + odd), &at))
                 };
@@ -224,11 +224,15 @@ impl Pipeline<'_> {
         let gemm = self.gemm;
         let line = |at: Index, of_product: i64| add(mul(work.batch.clone(), of_product), at);
         let row = add(first_row.clone(), c(64 * one.block));
-        let (x, y) = match gemm.c_transposed {
-            false => (add(work.n0.clone(), c(one.from)), line(row, gemm.m)),
-            true => (row, line(work.n0.clone(), gemm.n)),
+        let at = match (&self.places, &gemm.placed, gemm.c_transposed) {
+            (Some(boxes), Some(placed), _) => {
+                let column = add(work.n0.clone(), c(one.from));
+                gathered::box_at((placed, boxes), (Axis::M, row), &work.batch, (Axis::N, column)).0
+            }
+            (.., false) => vec![add(work.n0.clone(), c(one.from)), line(row, gemm.m)],
+            (.., true) => vec![row, line(work.n0.clone(), gemm.n)],
         };
-        GroupOp::StoreTile { map: 2, x, y, src, src_index }
+        GroupOp::StoreTile { map: 2, at, src, src_index }
     }
 }
 

@@ -112,9 +112,10 @@ impl Runner<'_> {
                 }
                 Ok(())
             }
-            GroupOp::StoreTile { map, x, y, src, src_index } => {
-                let at = [self.index(src_index)?, self.index(x)?, self.index(y)?];
-                threads.into_iter().try_for_each(|t| self.store_tile(*src, *map, &at, t))
+            GroupOp::StoreTile { map, at, src, src_index } => {
+                let first = self.index(src_index)?;
+                let at = at.iter().map(|i| self.index(i)).collect::<Result<Vec<_>, _>>()?;
+                threads.into_iter().try_for_each(|t| self.store_tile((*src, first.get(t)), *map, &at, t))
             }
             GroupOp::StoreCommit => {
                 for id in threads.into_iter().map(|t| base + t) {
@@ -363,9 +364,9 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn store_tile(&mut self, src: ArrayId, map: u32, at: &[Ints; 3], t: usize) -> Result<(), Fault> {
-        let [first, x, y] = at.each_ref().map(|i| i.get(t));
-        let elements = self.tile_elements((src, first), map, &[x, y])?;
+    fn store_tile(&mut self, (src, first): (ArrayId, i64), map: u32, at: &[Ints], t: usize) -> Result<(), Fault> {
+        let at: Vec<i64> = at.iter().map(|i| i.get(t)).collect();
+        let elements = self.tile_elements((src, first), map, &at)?;
         let (who, fences) = (self.who(t), self.phases.fences.clone());
         for ((_, element), target) in &elements {
             self.tracked(src)?.begin_reading(&who, *element, &fences)?;
@@ -447,11 +448,17 @@ fn lines(map: &crate::kernel::TensorMap, at: &[i64]) -> Result<Vec<Option<u64>>,
     let mut pixel = first[1..].to_vec();
     let corners: Vec<[i64; 2]> = match &map.image {
         None => Vec::new(),
-        Some(image) => (0..).zip(&image.lower).map(|(d, lower)| [i64::from(*lower), image.last(d, map.dims[d + 1])]).collect(),
+        Some(image) => {
+            (0..).zip(&image.lower).map(|(d, lower)| [i64::from(*lower), image.last(d, map.dims[d + 1])]).collect()
+        }
     };
     for (d, [lower, upper]) in corners.iter().enumerate() {
         if !(*lower..=*upper).contains(&pixel[d]) {
-            return Err(format!("a box of pixels begins at {} of dimension {}, not in {lower} to {upper}", pixel[d], d + 1));
+            return Err(format!(
+                "a box of pixels begins at {} of dimension {}, not in {lower} to {upper}",
+                pixel[d],
+                d + 1
+            ));
         }
         if offsets[d] < 0 {
             return Err(format!("a box of pixels has the offset {} along dimension {}", offsets[d], d + 1));
@@ -465,10 +472,10 @@ fn lines(map: &crate::kernel::TensorMap, at: &[i64]) -> Result<Vec<Option<u64>>,
             (moved < map.dims[d + 1]).then_some(moved * stride)
         });
         list.push(line.sum());
-        for d in 0..pixel.len() {
-            pixel[d] += map.image.as_ref().and_then(|image| image.steps.get(d)).map_or(1, |step| i64::from(*step));
+        for (d, at) in pixel.iter_mut().enumerate() {
+            *at += map.image.as_ref().and_then(|image| image.steps.get(d)).map_or(1, |step| i64::from(*step));
             match corners.get(d) {
-                Some([lower, upper]) if pixel[d] > *upper => pixel[d] = *lower,
+                Some([lower, upper]) if *at > *upper => *at = *lower,
                 _ => break,
             }
         }

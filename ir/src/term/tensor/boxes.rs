@@ -1,4 +1,5 @@
-//! How the TMA brings a factor that is gathered: of which tensor, and which box of it is a part of the factor's matrix.
+//! How the TMA brings a factor that is gathered, and a result to its places: of which tensor, and which box of it is a part of the
+//! matrix.
 //!
 //! ```text
 //! pixels of images (mode im2col of cp.async.bulk.tensor)
@@ -35,8 +36,8 @@ pub struct Boxes {
     pub first: Vec<BoxIndex>,
     /// Boxes are pixels of images.
     pub images: Option<Images>,
-    /// What boxes have beyond the end of k are zeros.
-    pub ends_in_zeros: bool,
+    /// Whether what follows the last value is outside of the buffer: along the own axis, and along the other.
+    pub ends: [bool; 2],
 }
 
 /// What is said of each dimension between channels and images.
@@ -60,14 +61,17 @@ const STEP: i64 = 8;
 /// Most dimensions of a tensor map.
 const RANK: usize = 5;
 
-/// What part of a factor's matrix boxes bring.
+/// What part of a matrix boxes are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// The axis beside k.
+    /// The axes: of a factor the one beside k, and k; of a result m and n.
     pub own: Axis,
-    /// Along k boxes begin at multiples of `k`, along the other axis of `rows`.
-    pub k: i64,
+    pub other: Axis,
+    /// Boxes begin at multiples of `rows` along the own axis, and of `columns` along the other.
     pub rows: i64,
+    pub columns: i64,
+    /// The own axis runs along memory, not the other.
+    pub across: bool,
     /// Bytes of an element.
     pub bytes: i64,
 }
@@ -76,37 +80,54 @@ pub(super) struct Part {
 struct Digits<'f> {
     factor: &'f GatheredMatrix,
     part: Part,
-    /// Iterators of more than one value by number with these, the lowest digit last: of the own axis, and of k.
+    /// Iterators of more than one value by number with these, the lowest digit last: of the own axis, and of the other.
     own: Vec<(usize, i64)>,
     k: Vec<(usize, i64)>,
 }
 
 impl Boxes {
-    /// Of a factor.
+    /// Of a factor: pixels of images, or boxes of a tensor.
     ///
     /// # Errors
     /// Why the TMA cannot bring such parts.
-    pub(super) fn of(factor: &GatheredMatrix, part: Part) -> Result<Boxes, &'static str> {
+    pub(super) fn of_factor(factor: &GatheredMatrix, part: Part) -> Result<Boxes, &'static str> {
+        let digits = Digits::of(factor, part)?;
+        digits.whole_chunks(digits.pixels().or_else(|why| digits.tile().map_err(|_| why))?)
+    }
+
+    /// Of a result: boxes of a tensor.
+    ///
+    /// # Errors
+    /// Why the TMA cannot store such parts.
+    pub(super) fn of_result(result: &GatheredMatrix, part: Part) -> Result<Boxes, &'static str> {
+        let digits = Digits::of(result, part)?;
+        digits.whole_chunks(digits.tile()?)
+    }
+}
+
+impl<'f> Digits<'f> {
+    fn of(factor: &'f GatheredMatrix, part: Part) -> Result<Digits<'f>, &'static str> {
         let of_axis = |axis: Axis| {
             let digits = factor.iters.iter().enumerate().filter(|(_, (a, info))| *a == axis && info.extent > 1);
             digits.map(|(i, (_, info))| (i, info.extent)).collect()
         };
-        let digits = Digits { factor, part, own: of_axis(part.own), k: of_axis(Axis::K) };
-        if factor.of.dims.iter().any(|d| d.step > 1) {
-            return Err("zeros stand between its elements");
+        match factor.of.dims.iter().any(|d| d.step > 1) {
+            true => Err("zeros stand between its elements"),
+            false => Ok(Digits { factor, part, own: of_axis(part.own), k: of_axis(part.other) }),
         }
-        let boxes = digits.pixels().or_else(|why| digits.tile().map_err(|_| why))?;
-        if boxes.strides.iter().any(|stride| stride * part.bytes % 16 != 0) {
-            return Err("its rows are not multiples of 16 bytes");
-        }
-        Ok(boxes)
     }
-}
 
-impl Digits<'_> {
+    fn whole_chunks(&self, boxes: Boxes) -> Result<Boxes, &'static str> {
+        match boxes.strides.iter().all(|stride| stride * self.part.bytes % 16 == 0) {
+            true => Ok(boxes),
+            false => Err("its rows are not multiples of 16 bytes"),
+        }
+    }
+
     /// The iterators of some axes that a dimension's index has.
     fn terms(&self, d: &Dimension, is: impl Fn(Axis) -> bool) -> Vec<(usize, i64)> {
-        let of = |(i, _): &&(usize, i64)| self.factor.iters.get(*i).is_some_and(|(axis, info)| info.extent > 1 && is(*axis));
+        let of =
+            |(i, _): &&(usize, i64)| self.factor.iters.get(*i).is_some_and(|(axis, info)| info.extent > 1 && is(*axis));
         d.terms.iter().filter(of).copied().collect()
     }
 
@@ -115,11 +136,11 @@ impl Digits<'_> {
     }
 
     fn k_of(&self, d: &Dimension) -> Vec<(usize, i64)> {
-        self.terms(d, |axis| axis == Axis::K)
+        self.terms(d, |axis| axis == self.part.other)
     }
 
     fn batches_of(&self, d: &Dimension) -> Vec<(usize, i64)> {
-        self.terms(d, |axis| axis != self.part.own && axis != Axis::K)
+        self.terms(d, |axis| axis != self.part.own && axis != self.part.other)
     }
 
     /// Whether parts of `size` values stay within one value of all digits but the lowest, which is this iterator.
@@ -136,10 +157,10 @@ impl Digits<'_> {
         let is_lowest = |d: &Dimension, digits: &[(usize, i64)], size: i64| {
             digits.last().is_some_and(|(i, _)| d.terms.contains(&(*i, 1)) && Digits::within(digits, *i, size))
         };
-        let (k, own) = ((&self.k[..], self.part.k), (&self.own[..], self.part.rows));
-        let (along, across) = if is_lowest(first.0, k.0, k.1) { (k, own) } else { (own, k) };
+        let (k, own) = ((&self.k[..], self.part.columns), (&self.own[..], self.part.rows));
+        let (along, across) = if self.part.across { (own, k) } else { (k, own) };
         if first.1 != 1 || !is_lowest(first.0, along.0, along.1) {
-            return Err("neighbours along k do not lie side by side");
+            return Err("neighbours in a row do not lie side by side");
         }
         let Some(rows) = others.iter().position(|(d, _)| is_lowest(d, across.0, across.1)) else {
             return Err("its rows do not lie one after the other");
@@ -157,15 +178,17 @@ impl Digits<'_> {
             strides: order[1..].iter().map(|(_, stride)| *stride).collect(),
             first: order.iter().map(|(d, _)| (d.offset, self.terms(d, |_| true))).collect(),
             images: None,
-            ends_in_zeros: self.ends_in_zeros(),
+            ends: self.ends(),
         })
     }
 
-    /// Whether what follows the last value of k is outside of the buffer.
-    fn ends_in_zeros(&self) -> bool {
-        let [(i, extent)] = self.k[..] else { return false };
-        let ends = |d: &Dimension| self.terms(d, |_| true) == [(i, 1)] && d.offset == 0 && d.extent == extent;
-        self.factor.of.dims.iter().any(ends)
+    /// Whether what follows the last value of each axis is outside of the buffer.
+    fn ends(&self) -> [bool; 2] {
+        [&self.own, &self.k].map(|digits| {
+            let [(i, extent)] = digits[..] else { return false };
+            let ends = |d: &Dimension| self.terms(d, |_| true) == [(i, 1)] && d.offset == 0 && d.extent == extent;
+            self.factor.of.dims.iter().any(ends)
+        })
     }
 
     /// Pixels of images.
@@ -179,7 +202,7 @@ impl Digits<'_> {
         if !channel.0.terms.contains(&(lowest.0, 1)) || !self.own_of(channel.0).is_empty() {
             return Err("neighbours along k do not lie side by side");
         }
-        if !Digits::within(&self.k, lowest.0, self.part.k) {
+        if !Digits::within(&self.k, lowest.0, self.part.columns) {
             return Err("its channels are no multiple of 128 bytes");
         }
         // The outermost dimension is that of the images where each is one more; else there is one image.
@@ -201,7 +224,7 @@ impl Digits<'_> {
             strides: Vec::new(),
             first: vec![(channel.0.offset, self.terms(channel.0, |_| true))],
             images: None,
-            ends_in_zeros: self.ends_in_zeros(),
+            ends: self.ends(),
         };
         for (d, stride) in between.iter().rev() {
             let (mut step, mut positions) = (1, 1);

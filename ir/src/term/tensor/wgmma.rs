@@ -1,6 +1,6 @@
 //! Schedules on `wgmma`, and when they fit.
-use super::{multiple, tiles, boxes::Part, Boxes, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
-use crate::term::{Place, Side};
+use super::{boxes::Part, multiple, tiles, Boxes, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
+use crate::term::{Axis, Place, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
 
@@ -395,11 +395,11 @@ pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
     super::mma::split(gemm, tile_k, parts)?;
     let ends_within = gemm.k % (tile_k * parts) != 0;
     for (name, side, across) in [("A", Side::A, gemm.a_transposed), ("B", Side::B, !gemm.b_transposed)] {
-        if gemm.batch > 1 && across && ends_within {
+        if gemm.batch > 1 && across && ends_within && gemm.gathered(side).is_none() {
             return Err(TensorError::TensorMap(name, "its last tile along k would reach into the next product's"));
         }
         let boxes = boxes(gemm, side, [LEAST_ROWS, tile_k]).transpose()?;
-        if ends_within && boxes.is_some_and(|boxes| !boxes.ends_in_zeros) {
+        if ends_within && boxes.is_some_and(|boxes| !boxes.ends[1]) {
             return Err(TensorError::TensorMap(name, "its last tile along k would reach beyond the window"));
         }
     }
@@ -431,8 +431,9 @@ pub fn boxes(gemm: &Gemm, side: Side, [own, k]: [i64; 2]) -> Option<Result<Boxes
     };
     // Stored across k, a box has some columns of the tile, and all values of k; else a span along k, and all rows.
     let (rows, k) = if across { (box_columns(own), k) } else { (own, tile_k(gemm.operand, 1)) };
-    let part = Part { own: side.spatial(), k, rows, bytes: i64::from(gemm.operand.bytes()) };
-    Some(Boxes::of(factor, part).map_err(|why| TensorError::TensorMap(name, why)))
+    let bytes = i64::from(gemm.operand.bytes());
+    let part = Part { own: side.spatial(), other: Axis::K, rows, columns: k, across, bytes };
+    Some(Boxes::of_factor(factor, part).map_err(|why| TensorError::TensorMap(name, why)))
 }
 
 /// Rows of all products lie one below the other in a tensor map, whose coordinates have 32 bits, signed.
@@ -465,11 +466,12 @@ pub fn store(
     if is_split {
         return Err(TensorError::Store("split-K stores its sums at once"));
     }
-    if gemm.placed.is_some() {
-        return Err(TensorError::Store("the TMA stores matrices, and memory does not hold C as one"));
+    if let Some(boxes) = places(gemm, [tile_m, tile_n]) {
+        boxes?;
+    } else {
+        whole_chunks("C", gemm.c_pitch() * i64::from(gemm.output.bytes()))?;
+        stacked("C", if gemm.c_transposed { gemm.n } else { gemm.m }, gemm)?;
     }
-    whole_chunks("C", gemm.c_pitch() * i64::from(gemm.output.bytes()))?;
-    stacked("C", if gemm.c_transposed { gemm.n } else { gemm.m }, gemm)?;
     // Rows of memory are those of C, or its columns: then 64 rows of C are 64 elements of a row.
     let (along, across, extent) = match gemm.c_transposed {
         false => (tile_n, tile_m, gemm.m),
@@ -478,7 +480,7 @@ pub fn store(
     if gemm.output.bytes() != 2 || along % BOX != 0 {
         return Err(TensorError::Store("the TMA stores 16-bit types in boxes of 64 columns"));
     }
-    if gemm.batch > 1 && extent % across != 0 {
+    if gemm.batch > 1 && extent % across != 0 && gemm.placed.is_none() {
         return Err(TensorError::Store("the last tile would reach into the next product's"));
     }
     if store == TileStore::Boxes && gemm.c_transposed {
@@ -488,6 +490,23 @@ pub fn store(
         return Err(TensorError::Store("a consumer has no more boxes than shared memory holds"));
     }
     Ok(())
+}
+
+/// How the TMA stores a result whose elements have places, in boxes of 64 rows and columns. `None`: memory holds it as a matrix.
+pub fn places(gemm: &Gemm, tile: [i64; 2]) -> Option<Result<Boxes, TensorError>> {
+    let placed = gemm.placed.as_ref()?;
+    let bytes = i64::from(gemm.output.bytes());
+    let part = Part { own: Axis::M, other: Axis::N, rows: BOX, columns: BOX, across: false, bytes };
+    if gemm.c_transposed {
+        return Some(Err(TensorError::Store("the TMA stores rows of C to their places, and not columns")));
+    }
+    let boxes = Boxes::of_result(placed, part).map_err(|why| TensorError::TensorMap("C", why));
+    let over = [gemm.m % tile[0] != 0, gemm.n % tile[1] != 0];
+    // What a tile has beyond the result must be outside of the buffer.
+    Some(boxes.and_then(|boxes| match (0..2).all(|i| !over[i] || boxes.ends[i]) {
+        true => Ok(boxes),
+        false => Err(TensorError::Store("the last tile would reach beyond the result")),
+    }))
 }
 
 /// A consumer's sums fit its registers.
