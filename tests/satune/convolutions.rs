@@ -83,6 +83,30 @@ fn random_schedules_of_convolutions_on_tensor_cores_are_right() {
     }
 }
 
+/// What the TMA does not bring as pixels of images has schedules on `mma.sync` alone, and says why.
+#[test]
+fn factors_that_the_tma_does_not_gather_say_why() {
+    use satune_ir::term::tensor::{wgmma_conditions, Gemm};
+    let why = |operator: &str| {
+        let gemm = Gemm::of(&problem(operator).contraction).unwrap();
+        wgmma_conditions::rows(&gemm).map_err(|why| why.to_string())
+    };
+    let taken = ["conv2d:2,9,8,64,32,3,3,f16,stride=8,dilation=2,pad=3", "conv2d_transpose:1,6,7,64,32,3,3,f16,pad=1"];
+    for operator in taken {
+        assert_eq!(why(operator), Ok(()), "{operator}");
+    }
+    for (operator, part) in [
+        ("conv2d:2,9,8,40,32,3,3,f16,pad=1", "its channels are no multiple of 128 bytes"),
+        ("conv2d:2,40,40,64,32,3,3,f16,stride=9", "its stride is not 1 to 8"),
+        ("conv2d:2,9,8,64,32,3,3,f16,pad=130", "its padding or its window is too large for images"),
+        ("conv3d:1,6,6,6,64,32,3,3,3,f16,pad=17", "its padding or its window is too large for images"),
+        ("conv2d_transpose:1,6,7,64,32,3,3,f16,stride=2", "zeros stand between its elements"),
+        ("conv2d:2,9,8,64,36,3,3,f16,pad=1", "the TMA cannot move B: its rows are not multiples of 16 bytes"),
+    ] {
+        assert!(why(operator).is_err_and(|why| why.contains(part)), "{operator}: {:?}", why(operator));
+    }
+}
+
 /// One dimension of a convolution: size, kernel, stride, padding, dilation.
 #[derive(Clone, Copy)]
 struct Along(i64, i64, i64, i64, i64);
