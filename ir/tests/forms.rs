@@ -69,6 +69,13 @@ fn forms_of_one_program() {
     }
 }
 
+/// The size of the least integer is none of its type.
+#[test]
+fn the_least_integer_is_read() {
+    let text = double("A: T.Buffer((16,), \"int64\")", "for i in range(16):\n    A[i] = T.min_value(\"int64\")");
+    assert!(tvmscript::print(&read("p.py", &text)).contains("T.int64(-9223372036854775808)"));
+}
+
 fn indented(text: &str) -> String {
     text.lines().map(|l| format!("    {l}\n")).collect()
 }

@@ -56,9 +56,10 @@ const APPLICABLE: &str =
      have same shape\n12) The indices of all BufferStores in the reduction block should be the same";
 
 /// A store: buffer, indices, value.
-type Store = (BufferId, Vec<Expr>, Expr);
+pub(crate) type Store = (BufferId, Vec<Expr>, Expr);
 
-fn stores(stmt: &Stmt) -> Option<Vec<Store>> {
+/// The stores that a statement consists of.
+pub(crate) fn stores(stmt: &Stmt) -> Option<Vec<Store>> {
     let one = |s: &Stmt| match s {
         Stmt::Store { buffer, indices, value } => Some((*buffer, indices.clone(), value.clone())),
         _ => None,
@@ -223,7 +224,7 @@ fn number(value: i64, dtype: DType) -> Expr {
 }
 
 /// The smallest and largest finite value of a type.
-fn limits(dtype: DType) -> (Expr, Expr) {
+pub(crate) fn limits(dtype: DType) -> (Expr, Expr) {
     let float = |max: f64| (Expr::Float((-max).to_bits(), dtype), Expr::Float(max.to_bits(), dtype));
     let ints = |min: i64, max: i64| (int(min, dtype), int(max, dtype));
     match dtype {

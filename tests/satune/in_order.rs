@@ -1,4 +1,4 @@
-//! Programs that no primitive schedules as they are: scans, scatters, histograms, tuples, indices and conditions from data, several
+//! Programs that no primitive schedules as they are: scans, scatters, histograms, indices and conditions from data, several
 //! nests under one loop. Each has kernels, and these compute what the statements do in their order.
 use crate::support::{executed, samples, script, seed};
 use rand::rngs::StdRng;
@@ -9,45 +9,6 @@ use serde_json::Value;
 /// Explores a program; what is left is compiled and executed.
 fn explored(text: &str, gpu: &str) -> Value {
     executed(text, gpu, 2)
-}
-
-const ARGMAX: &str = "
-for i, k in T.grid(37, 300):
-    with T.sblock(\"argmax\"):
-        vi, vk = T.axis.remap(\"SR\", [i, k])
-        with T.init():
-            I[vi] = -1
-            V[vi] = T.min_value(\"float32\")
-        v_i: T.int32 = T.Select(V[vi] >= A[vi, vk], I[vi], vk)
-        v_v: T.float32 = T.Select(V[vi] >= A[vi, vk], V[vi], A[vi, vk])
-        I[vi] = v_i
-        V[vi] = v_v
-";
-
-#[test]
-fn an_index_and_its_maximum_are_found_together() {
-    // As TVM writes it; and with a condition.
-    let params = "A: 37, 300 float32; I: 37, int32; V: 37, float32";
-    explored(&script(params, ARGMAX), "h200");
-    let large = |text: &str| text.replace("300", "2100").replace("37", "2100");
-    explored(&script(&large(params), &large(ARGMAX)), "h200");
-    let from = ARGMAX.find("        v_i:").unwrap();
-    let text = format!(
-        "{}        if A[vi, vk] > V[vi]:\n            I[vi] = vk\n            V[vi] = A[vi, vk]\n",
-        &ARGMAX[..from]
-    );
-    explored(&script(params, &text), "t4");
-    // One row: no index tells threads apart, and only one of them has a row.
-    let one = |text: &str| text.replace("37", "1");
-    explored(&script(&one(params), &one(&text)), "h200");
-    // The index is an element, too: what was found and what is found are addresses to pick from, and the compiler must not take
-    // what is written for what nobody writes.
-    let given = "A: 37, 300 float32; J: 37, 300 int32; I: 37, int32; V: 37, float32";
-    explored(&script(given, &ARGMAX.replace("I[vi], vk)", "I[vi], J[vi, vk])")), "h200");
-    explored(
-        &script(given, &text.replace("I[vi] = vk", "I[vi] = T.if_then_else(J[vi, vk] > 0, J[vi, vk], I[vi])")),
-        "h200",
-    );
 }
 
 #[test]

@@ -65,6 +65,7 @@ mod tilings;
 mod tiny;
 mod traces;
 mod transaction;
+mod tuples;
 mod tvm;
 mod vet;
 mod why_not;

@@ -4,7 +4,10 @@ use super::accesses::{rows, Touched};
 use super::counts::{distinct_rows, starts, up, Edge, Kept, KernelWork, KEPT, LAP, LEAVE};
 use super::row::Rows;
 use super::tile;
-use satune_ir::term::stream::{FlatPlan, KernelPlan, PlainPlan, Stream, StreamBlock, StreamPlan, Streams};
+use satune_ir::machine::SECTOR;
+use satune_ir::term::stream::{
+    Access, BlockKind, FlatPlan, KernelPlan, PlainPlan, Stream, StreamBlock, StreamPlan, Streams,
+};
 use std::collections::BTreeSet;
 
 /// Of each buffer that the blocks share with others of the program: what is touched from its last use before to here, and from
@@ -24,7 +27,7 @@ fn kept(stream: &Stream, from: usize, to: usize) -> [Kept; KEPT] {
         let is_read = first.is_some_and(|at| here[at].reads.iter().any(|r| r.buffer == buffer));
         let before = (0..from).rev().find(|at| blocks[*at].touches(buffer)).or(known.before.then_some(0));
         if let Some(before) = before.filter(|_| is_read) {
-            list.push(Kept { live: live(&blocks[before..to]), read: bytes(buffer), written: 0.0 });
+            list.push(Kept { live: live(&blocks[before..to]), read: read_bytes(stream, here, buffer), written: 0.0 });
         }
         let last = known.after.then_some(blocks.len() - 1);
         let after = (to..blocks.len()).rev().find(|at| blocks[*at].touches(buffer)).or(last);
@@ -102,7 +105,19 @@ fn least_bytes(stream: &Stream, from: usize, to: usize) -> [f64; 2] {
         read.extend(b.loads().map(|r| r.buffer).filter(|r| !inside(*r)));
     }
     written.extend(made.into_iter().filter(|buffer| stream.outlives(*buffer, to)));
-    [read, written].map(|buffers| buffers.iter().map(|b| stream.buffers[*b].bytes() as f64).sum())
+    let written = written.iter().map(|b: &usize| stream.buffers[*b].bytes() as f64).sum();
+    [read.iter().map(|b| read_bytes(stream, blocks, *b)).sum(), written]
+}
+
+/// Bytes that blocks read of a buffer, each once: all of it, but where indices are unknown no more than a sector per instance.
+fn read_bytes(stream: &Stream, blocks: &[StreamBlock], buffer: usize) -> f64 {
+    let of = |b: &StreamBlock, access: &Access| match b.kind == BlockKind::Other && access.dims.contains(&None) {
+        true => b.instances() as f64 * SECTOR as f64,
+        false => f64::INFINITY,
+    };
+    let accesses = blocks.iter().flat_map(|b| b.loads().map(move |access| (b, access)));
+    let most: f64 = accesses.filter(|(_, access)| access.buffer == buffer).map(|(b, access)| of(b, access)).sum();
+    most.min(stream.buffers[buffer].bytes() as f64)
 }
 
 fn flat(plan: &FlatPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {

@@ -10,7 +10,7 @@
 //! and a loop over several blocks, or over none, is bound by nobody. Such a nest is parted among threads along the loops of
 //! which each value has elements of its own in whatever the nest writes, as an index says; a thread runs the other loops in their
 //! order. Where there are no such loops one thread runs it all.
-use super::nests::{misdeclared, parts};
+use super::nests::{misdeclared, parts, unused};
 use crate::arith::Domains;
 use crate::iter_map;
 use crate::split::serial_nest;
@@ -229,8 +229,8 @@ fn as_block(program: &mut Program, rest: &Stmt, taken: &mut BTreeSet<String>) ->
     if let Stmt::Realize(_) = rest {
         return rest.clone();
     }
-    let mut names = (0..).map(|n| if n == 0 { "nest".to_string() } else { format!("nest_{n}") });
-    let name = names.find(|n| taken.insert(n.clone())).unwrap_or_default();
+    let name = unused("nest", |name| taken.contains(name));
+    taken.insert(name.clone());
     let touched = access::of_block(None, rest, &[], &program.buffers);
     let mut block = Block::plain(program.fresh_block(), name, rest.clone());
     (block.reads, block.writes) = (touched.reads, touched.writes);

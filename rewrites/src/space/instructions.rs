@@ -32,7 +32,7 @@ pub(super) fn unit(e: &Expr, buffers: &[Buffer]) -> Option<Unit> {
         Expr::Binary(..) | Expr::Cast(..) | Expr::Select { .. } => Unit::Logic,
         Expr::Call(name, ..) => match name.rsplit('.').next().unwrap_or(name) {
             "abs" | "fabs" if float() => return None,
-            "abs" => Unit::Logic,
+            "abs" | "isnan" | "isinf" | "isfinite" => Unit::Logic,
             "fma" => Unit::MultiplyAdd,
             "likely" | "reinterpret" => return None,
             _ => Unit::Special,

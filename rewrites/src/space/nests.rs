@@ -85,11 +85,16 @@ pub(super) fn allocated(out: &mut Program, name: &str, dtype: DType, shape: Vec<
     let blocks = all_realizes(&out.body.block.body);
     let taken =
         |name: &String| out.buffers.iter().any(|b| b.name == *name) || blocks.iter().any(|r| r.block.name == *name);
-    let names = (0..).map(|n| if n == 0 { name.to_string() } else { format!("{name}_{n}") });
-    let name = names.into_iter().find(|n| !taken(n)).unwrap_or_default();
+    let name = unused(name, taken);
     let id = out.add_buffer(Buffer::plain(name, dtype, shape, "global"));
     out.body.block.alloc_buffers.push(id);
     id
+}
+
+/// A name, followed by a number where it is taken.
+pub(super) fn unused(name: &str, taken: impl Fn(&String) -> bool) -> String {
+    let mut names = (0..).map(|n| if n == 0 { name.to_string() } else { format!("{name}_{n}") });
+    names.find(|n| !taken(n)).unwrap_or_default()
 }
 
 /// The iterators of an index `part * extent of place + place`.

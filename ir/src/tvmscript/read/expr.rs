@@ -56,6 +56,10 @@ impl Reader {
                 let (x, y) = (self.read(&b.left)?, self.read(&b.right)?);
                 self.operator(e, b.op, x, y)
             }
+            // Its size alone does not fit.
+            ast::Expr::UnaryOp(u) if u.op == ast::UnaryOp::USub && is_integer(&u.operand, 1 << 63) => {
+                Ok(Expr::Int(i64::MIN, DType::I64))
+            }
             ast::Expr::UnaryOp(u) => {
                 let x = self.read(&u.operand)?;
                 self.unary(e, u.op, x)
@@ -485,6 +489,11 @@ impl Reader {
         };
         Ok(float(value, t))
     }
+}
+
+/// Whether a text is this integer, written out.
+fn is_integer(e: &ast::Expr, value: u64) -> bool {
+    matches!(e, ast::Expr::NumberLiteral(n) if matches!(&n.value, ast::Number::Int(i) if i.as_u64() == Some(value)))
 }
 
 /// Whether an integer constant is exactly a value of a type.

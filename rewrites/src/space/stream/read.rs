@@ -4,7 +4,9 @@ use crate::space::instructions::{operands, unit, Issuing, Unit};
 use crate::space::nests::{nest_of, part_of, parts, Nest, NestError};
 use crate::tree::all_realizes;
 use satune_ir::affine::constant;
-use satune_ir::term::stream::{Access, BlockKind, Issued, PartValue, Stream, StreamBlock, StreamBuffer, StreamIter};
+use satune_ir::term::stream::{
+    Access, BlockKind, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer, StreamIter,
+};
 use satune_ir::{
     access as regions, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt, Var, VarId,
 };
@@ -98,6 +100,19 @@ pub(in crate::space) fn takes(program: &Program, part: &Stmt) -> Result<(), Stri
         NestError::Block { reason, .. } | NestError::Program { reason } => reason,
     })?;
     read_block(block, &order, &mut buffers, &mut |_, _| ()).map(drop)
+}
+
+/// Rows shorter than a warp leave lanes idle, and of so many rows each has a thread on any GPU.
+const SHORT: i64 = 32;
+const MANY: i64 = 1 << 15;
+
+/// Whether a nest is a reduction of rows that threads can share, and are the better for it.
+pub(in crate::space) fn sums_rows(program: &Program, part: &Stmt) -> bool {
+    let mut alone = program.clone();
+    *alone.body.block.body = part.clone();
+    let Ok(stream) = stream(&alone, true, &mut |_, _| ()) else { return false };
+    let worth = |shape: Shape| shape.columns >= SHORT || shape.rows < MANY;
+    stream.fits_row(0, 1) && stream.row_shape(0, 1).is_some_and(worth)
 }
 
 /// A nest that is bound to threads.
