@@ -14,7 +14,7 @@
 //! An element is read several times, by several blocks, into which what makes it may be inlined. It has to be the same each time: one
 //! that no compiler computes otherwise here than there, as it may a product that is added.
 use super::super::nests::parts;
-use super::{Nests, Reduced};
+use super::results::{Nests, Reduced};
 use crate::reducer::limits;
 use crate::regions::iter_domains;
 use satune_ir::affine::linear::Linear;
