@@ -2,12 +2,14 @@
 use crate::compiles::compile;
 use crate::support::{some_of, NO_LIMIT};
 use satune::compile::{disassemble, Compiled, Job};
+use satune::explore::tensor_cores;
 use satune::kernel::Kernel;
 use satune::{operators, scheduled, streaming};
 use satune_extract::stream::{best_stream, stream_cost};
 use satune_extract::{best, Descriptor, Query};
 use satune_ir::term::Schedule;
 use satune_ir::tvmscript;
+use satune_rewrites::space::rules::tensor::TensorMenu;
 use satune_rewrites::space::stream::{rules, streams, StreamMenu};
 use satune_rewrites::space::{saturate, Fuel};
 use satune_sass::{issued, Launch};
@@ -105,7 +107,10 @@ fn issue_slots_of_convolutions_on_tensor_cores_are_the_instructions_of_the_machi
     ];
     for (operator, name) in some_of(cases, 2) {
         let (gpu, problem) = (Descriptor::load(name).unwrap(), operators::parse(operator).unwrap());
-        let space = crate::tensor_space::tensor_only(&problem.contraction, &gpu);
+        // On `wgmma` the TMA gathers, without instructions for it.
+        let menu = TensorMenu::of(&problem.contraction, &tensor_cores(&gpu));
+        let menu = TensorMenu { wgmma: false, ..menu };
+        let space = crate::tensor_space::on_tensor_cores(&problem.contraction, &gpu, menu);
         // One of each tile.
         let found = best(&space, &gpu, Query { k: 3, diverse: true, limit: NO_LIMIT, below_ms: f64::INFINITY });
         for candidate in &found.candidates {
