@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// What a schedule asks of its problem beyond its size.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KeptTiles {
-    /// Of m and n the tile, and of how many the number of tiles is a multiple (a cluster's).
+    /// Of m and n the tile, of which as large a part as divides the lowest digit still does, and of how many the number of tiles
+    /// is a multiple (a cluster's).
     pub tiles: [(i64, i64); 2],
     /// Where rows along k may be cut: the tile there.
     pub k_tile: Option<i64>,
@@ -57,8 +58,10 @@ fn extents(gather: &Gather, wanted: &Contraction, kept: KeptTiles) -> Vec<i64> {
         // Wide stores of rows stay aligned: a product of digits is a multiple of what each is a multiple of.
         let row = gather.c.running(&gather.iters, axis);
         let unit = |i: usize| {
-            let unit = if row.contains(&i) { gcd(gather.iters[i].1.extent, 16) } else { 1 };
-            unit / gcd(unit, step(i)) * step(i)
+            let extent = gather.iters[i].1.extent;
+            let of_row = if row.contains(&i) { gcd(extent, 16) } else { 1 };
+            let of_tile = if digits(axis).next_back() == Some(i) { gcd(extent, tile.max(1)) } else { 1 };
+            multiple(multiple(of_row, of_tile), step(i))
         };
         for i in digits(axis) {
             let below: i64 = digits(axis).filter(|x| *x > i).map(|x| extents[x]).product();
@@ -87,8 +90,7 @@ fn extents(gather: &Gather, wanted: &Contraction, kept: KeptTiles) -> Vec<i64> {
     if let Some((i, k_tile)) = digits(Axis::K).max_by_key(|i| extents[*i]).zip(kept.k_tile) {
         let others: i64 = digits(Axis::K).filter(|x| *x != i).map(|x| extents[x]).product();
         // Wide accesses stay aligned, a last tile cut, and whole tiles within one value of what is beside it.
-        let units = [16, k_tile].map(|unit| gcd(extents[i], unit));
-        let unit = units[0] / gcd(units[0], units[1]) * units[1];
+        let unit = multiple(gcd(extents[i], 16), gcd(extents[i], k_tile));
         let cut = |extent: i64| (extent * others) % k_tile != 0;
         let least = (wanted.extent(Axis::K) / others.max(1)).max(1);
         let candidates = (1..=extents[i] / unit).map(|n| n * unit);
@@ -96,6 +98,11 @@ fn extents(gather: &Gather, wanted: &Contraction, kept: KeptTiles) -> Vec<i64> {
         extents[i] = fitting.unwrap_or(extents[i]);
     }
     extents
+}
+
+/// The least common multiple of positive numbers.
+fn multiple(a: i64, b: i64) -> i64 {
+    a / gcd(a, b) * b
 }
 
 /// An iterator, or a dimension of a buffer that one indexes.

@@ -9,18 +9,29 @@ use satune_ir::term::tensor::{self, Epilogue, Gemm, TensorPlan, WgmmaPlan};
 use satune_ir::term::{Axis, Contraction, Schedule};
 use satune_ir::{BinOp, DType};
 
-/// Tiles along an axis that show all of a schedule: their size and number. Along m and n two or a cluster's, of a batch two products,
-/// along k as many as take the ring once around. None where the schedule is none on tensor cores.
-pub(crate) fn tiles(schedule: &Schedule, axis: Axis) -> Option<(i64, i64)> {
-    let (mut tile, stages, mut cluster, swapped) = match schedule {
-        Schedule::Mma(plan) => (plan.tile, plan.stages, [1, 1], plan.swapped),
-        Schedule::Wgmma(p) => (p.tile, p.stages, p.cluster.map(i64::from), p.swapped),
+/// Tile of a schedule on tensor cores, and blocks of a cluster along m and n, both of the product as it is; none of others.
+fn oriented(schedule: &Schedule) -> Option<([i64; 3], [i64; 2])> {
+    let (mut tile, mut cluster, swapped) = match schedule {
+        Schedule::Mma(plan) => (plan.tile, [1, 1], plan.swapped),
+        Schedule::Wgmma(plan) => (plan.tile, plan.cluster.map(i64::from), plan.swapped),
         Schedule::Cores(_) | Schedule::Stream(_) => return None,
     };
     if swapped {
         tile.swap(0, 1);
         cluster.reverse();
     }
+    Some((tile, cluster))
+}
+
+/// Tiles along an axis that show all of a schedule: their size and number. Along m and n two or a cluster's, of a batch two products,
+/// along k as many as take the ring once around. None where the schedule is none on tensor cores.
+pub(crate) fn tiles(schedule: &Schedule, axis: Axis) -> Option<(i64, i64)> {
+    let (tile, cluster) = oriented(schedule)?;
+    let stages = match schedule {
+        Schedule::Mma(plan) => plan.stages,
+        Schedule::Wgmma(plan) => plan.stages,
+        Schedule::Cores(_) | Schedule::Stream(_) => return None,
+    };
     Some(match axis {
         Axis::M => (tile[0], cluster[0].max(2)),
         Axis::N => (tile[1], cluster[1].max(2)),
@@ -78,17 +89,11 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
     let (schedule, wanted) = shrink(schedule, contraction);
     let (source, small) = match &contraction.gather {
         Some(gather) => {
-            let cluster = |axis, along: usize| {
-                let tile = tiles(&schedule, axis).map_or(1, |(tile, _)| tile);
-                match &schedule {
-                    Schedule::Wgmma(plan) => (tile, plan.cluster[if plan.swapped { 1 - along } else { along }].into()),
-                    _ => (tile, 1),
-                }
-            };
-            let kept = KeptTiles {
-                tiles: [cluster(Axis::M, 0), cluster(Axis::N, 1)],
-                k_tile: tiles(&schedule, Axis::K).map(|(tile, _)| tile),
-            };
+            let of = oriented(&schedule);
+            // What the TMA brings in boxes stays whole boxes, and clusters whole.
+            let boxes = of.filter(|_| matches!(schedule, Schedule::Wgmma(_)));
+            let tiles = boxes.map(|(tile, cluster)| [0, 1].map(|i| (tile[i], cluster[i]))).unwrap_or_default();
+            let kept = KeptTiles { tiles, k_tile: of.map(|(tile, _)| tile[2]) };
             super::check_gather::smaller(contraction, gather, &wanted, kept)?
         }
         None => (super::check::source(&wanted)?, wanted),
@@ -146,7 +151,7 @@ fn finished(gemm: &Gemm, sums: Vec<f64>, reads: &[&[f64]]) -> Vec<f64> {
     (0..).zip(sums).map(one).collect()
 }
 
-/// C = A * B by its definition, for each product of a batch; none where `go_on` ends it, which is kept before each row.
+/// C = A * B by its definition, for each product of a batch; none where `go_on` ends it, which is asked before each row.
 fn product(gemm: &Gemm, a: &[f64], b: &[f64], go_on: &dyn Fn() -> bool) -> Option<Vec<f64>> {
     let [batch, m, n, k] = [gemm.batch, gemm.m, gemm.n, gemm.k].map(|extent| usize::try_from(extent).unwrap_or(0));
     let mut out = Vec::with_capacity(batch * m * n);

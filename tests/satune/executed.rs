@@ -127,6 +127,29 @@ fn pixels_that_the_tma_brings_are_right() {
     }
 }
 
+/// Channels first, with whole rows of columns: boxes of columns and channels, which begin before the first column and end behind the last.
+#[test]
+fn boxes_that_hang_over_either_side_are_right() {
+    let body = "
+P = T.alloc_buffer((2, 64, 7, 34), \"float16\")
+for n, c, y, x in T.grid(2, 64, 7, 34):
+    with T.sblock(\"P\"):
+        vn, vc, vy, vx = T.axis.remap(\"SSSS\", [n, c, y, x])
+        P[vn, vc, vy, vx] = T.if_then_else(1 <= vy and vy < 6 and 1 <= vx and vx < 33, X[vn, vc, vy - 1, vx - 1], T.float16(0))
+for n, f, y, x, i, j, c in T.grid(2, 40, 5, 32, 3, 3, 64):
+    with T.sblock(\"C\"):
+        vn, vf, vy, vx, vi, vj, vc = T.axis.remap(\"SSSSRRR\", [n, f, y, x, i, j, c])
+        with T.init():
+            C[vn, vf, vy, vx] = T.float32(0)
+        C[vn, vf, vy, vx] = C[vn, vf, vy, vx] + T.Cast(\"float32\", P[vn, vc, vy + vi, vx + vj]) * T.Cast(\"float32\", W[vi, vj, vc, vf])
+";
+    let params = "X: 2, 64, 5, 32 float16; W: 3, 3, 64, 40 float16; C: 2, 40, 5, 32 float32";
+    let text = crate::support::script(params, body);
+    let mut random = StdRng::seed_from_u64(crate::support::seed());
+    gathered_by_the_tma("channels first", &satune::source::of_script("first.py", &text).unwrap(), 2, &mut random);
+    crate::support::executed(&text, "h200", 2);
+}
+
 /// Boxes of tensors that the TMA brings and stores: heads between positions and channels, as attention has them, so that neither factors
 /// nor results are matrices; the last rows end within a tile.
 #[test]
@@ -161,6 +184,78 @@ for b, i, h, d in T.grid(2, 130, 3, 64):
         let problem = satune::source::of_script("heads.py", &text).unwrap();
         gathered_by_the_tma(what, &problem, 2, &mut random);
     }
+}
+
+/// Other forms that neither factor nor result is a matrix in: groups of channels, batch axes between or behind the axes of a matrix,
+/// several axes to add up, a part of the channels, windows that begin within an image.
+#[test]
+fn products_of_any_form_that_the_tma_takes_are_right() {
+    let cases = [
+        product(
+            "2, 10, 9, 128; 2, 3, 3, 64, 32; 2, 8, 7, 64",
+            "n 2 y 8 x 7 g 2 f 32 I 3 J 3 C 64",
+            "n, y + i, x + j, g * 64 + c; g, i, j, c, f; n, y, x, g * 32 + f",
+        ),
+        product(
+            "70, 2, 3, 64; 40, 2, 3, 64; 2, 3, 70, 40",
+            "b 2 h 3 p 70 q 40 D 64",
+            "p, b, h, d; q, b, h, d; b, h, p, q",
+        ),
+        product(
+            "3, 50, 2, 72; 3, 56, 2, 72; 3, 50, 2, 56",
+            "b 3 h 2 p 50 q 56 D 72",
+            "b, p, h, d; b, q, h, d; b, p, h, q",
+        ),
+        product("2, 3, 72, 64; 3, 64, 96; 2, 72, 96", "b 2 p 72 q 96 H 3 D 64", "b, h, p, d; h, d, q; b, p, q"),
+        product("128, 3, 64; 128, 3, 32; 3, 64, 32", "b 3 p 64 q 32 D 128", "d, b, p; d, b, q; b, p, q"),
+        product(
+            "2, 12, 12, 192; 3, 3, 64, 64; 2, 7, 6, 64",
+            "n 2 y 7 x 6 f 64 I 3 J 3 C 64",
+            "n, y + i + 2, x + j + 1, c + 64; i, j, c, f; n, y, x, f",
+        ),
+        product(
+            "12, 11, 128; 64, 3, 3, 128; 10, 9, 64",
+            "y 10 x 9 f 64 I 3 J 3 C 128",
+            "y + i, x + j, c; f, i, j, c; y, x, f",
+        ),
+    ];
+    let mut random = StdRng::seed_from_u64(crate::support::seed());
+    for text in crate::support::some_of(cases, 3) {
+        let problem = satune::source::of_script("product.py", &text).unwrap();
+        gathered_by_the_tma(&text, &problem, 1, &mut random);
+    }
+}
+
+/// A product in f16 with sums in f32: shapes of factors and result, loops with their extents (capital letters are added up), and indices
+/// of the three.
+fn product(shapes: &str, loops: &str, indices: &str) -> String {
+    let words: Vec<&str> = loops.split(' ').collect();
+    let lower: Vec<String> = words.iter().step_by(2).map(|v| v.to_lowercase()).collect();
+    let kinds: String = words.iter().step_by(2).map(|v| if **v == v.to_lowercase() { 'S' } else { 'R' }).collect();
+    let extents: Vec<&str> = words.iter().skip(1).step_by(2).copied().collect();
+    let at: Vec<String> = indices
+        .split("; ")
+        .map(|list| {
+            let letter = |c: char| if c.is_ascii_alphabetic() { format!("v{c}") } else { c.to_string() };
+            list.chars().map(letter).collect()
+        })
+        .collect();
+    let bound: Vec<String> = lower.iter().map(|v| format!("v{v}")).collect();
+    let (sum, a, b) = (format!("C[{}]", at[2]), format!("A[{}]", at[0]), format!("B[{}]", at[1]));
+    let (loops, extents, bound) = (lower.join(", "), extents.join(", "), bound.join(", "));
+    let body = format!(
+        "
+for {loops} in T.grid({extents}):
+    with T.sblock(\"C\"):
+        {bound} = T.axis.remap(\"{kinds}\", [{loops}])
+        with T.init():
+            {sum} = T.float32(0)
+        {sum} = {sum} + T.Cast(\"float32\", {a}) * T.Cast(\"float32\", {b})
+"
+    );
+    let shapes: Vec<&str> = shapes.split("; ").collect();
+    let params = format!("A: {} float16; B: {} float16; C: {} float32", shapes[0], shapes[1], shapes[2]);
+    crate::support::script(&params, &body)
 }
 
 #[test]

@@ -304,19 +304,20 @@ impl Runner<'_> {
             "a box whose coordinates are not those of its tensor map"
         } else if map.swizzle && !matches!(row, 32 | 64 | 128) {
             "a swizzled box with rows of other than 32, 64 or 128 bytes"
-        } else if start % if map.swizzle { (8 * row).max(128) } else { 128 } != 0 || at[0] < 0 {
-            "a box that is not aligned in shared memory, or begins before the matrix"
+        } else if start % if map.swizzle { (8 * row).max(128) } else { 128 } != 0 {
+            "a box that is not aligned in shared memory"
         } else if first < 0 || first as u64 + row / bytes * u64::from(map.tile[1]) > a.len {
             "a box that does not fit into its shared array"
         } else {
             let mut list = Vec::new();
             for (r, line) in (0..).zip(lines(map, at).map_err(|reason| self.machine(reason))?) {
-                for column in 0..u64::from(map.tile[0]) {
+                for (column, x) in (0..u64::from(map.tile[0])).zip(at[0]..) {
                     let place = start + r * row + column * bytes;
                     let place = if map.swizzle { swizzled(place, row) } else { place };
                     let element = ((place - u64::from(a.shared_offset)) / bytes) as usize;
-                    let x = at[0] as u64 + column;
-                    let source = line.filter(|_| x < map.dims[0]).map(|line| (map.array, (line + x) as usize));
+                    // Before the first element and behind the last are zeros.
+                    let x = u64::try_from(x).ok().filter(|x| *x < map.dims[0]);
+                    let source = line.zip(x).map(|(line, x)| (map.array, (line + x) as usize));
                     list.push(((shared, element), source));
                 }
             }
