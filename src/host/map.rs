@@ -1,6 +1,7 @@
 //! What `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` are asked: the same for the launcher in C and for the worker that
 //! measures.
 use crate::kernel::{Image, TensorMap};
+use satune_ir::term::tensor::Images;
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 
@@ -114,7 +115,7 @@ impl Map {
 
     fn check_image(&self, image: &Image) -> Result<(), MapError> {
         let between = self.dims.len().saturating_sub(2);
-        let most = [1 << 15, 1 << 7, 1 << 4].get(between.wrapping_sub(1)).copied().unwrap_or(0);
+        let most = Images::most_corner(between).unwrap_or(0);
         let counted = [image.lower.len(), image.upper.len(), image.steps.len()] == [between; 3];
         let fits = |corner: &i32| (-most..most).contains(&i64::from(*corner));
         let corners = image.lower.iter().chain(&image.upper).all(fits);

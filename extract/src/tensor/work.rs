@@ -375,7 +375,8 @@ impl Operand {
         (work.shared_store_wavefronts, work.shared_store_wavefronts_ideal) = (stored.0 as f64, stored.1 as f64);
         let sectors = sectors as f64 + more;
         work.addresses = gemm.gathered(self.side).map_or(0.0, |factor| {
-            accesses * (PLACE + BOUNDS * factor.asked() as f64 + DIGIT * factor.digits(Axis::K) as f64)
+            accesses
+                * (PLACE + BOUNDS * factor.asked() as f64 + DIGIT * factor.digits(|axis| axis == Axis::K).len() as f64)
         });
         work.global_load_sectors = sectors;
         work.l2_sectors = sectors;

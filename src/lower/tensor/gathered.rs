@@ -76,8 +76,7 @@ fn is_asked(d: &Dimension) -> bool {
 
 /// Values of the iterators that are digits of an axis, by number; the highest takes all that is left.
 fn digits(of: &GatheredMatrix, is: impl Fn(Axis) -> bool, at: Digits) -> Vec<(usize, Index)> {
-    let of_axis = of.iters.iter().enumerate().filter(|(_, (axis, info))| is(*axis) && info.extent > 1);
-    values_of(of_axis.map(|(i, (_, info))| (i, info.extent)).collect(), at)
+    values_of(of.digits(is), at)
 }
 
 /// The same of digits by number with how many values they have, the highest first.
@@ -111,8 +110,7 @@ pub(super) fn box_at(
     other: (Axis, Index),
 ) -> (Vec<Index>, Vec<Index>) {
     let whole = |number: Index| Digits { number, times: 1, rest: c(0) };
-    let of_own = factor.iters.iter().enumerate().filter(|(_, (axis, info))| *axis == own.0 && info.extent > 1);
-    let mut of_own: Vec<(usize, i64)> = of_own.map(|(i, (_, info))| (i, info.extent)).collect();
+    let mut of_own = factor.digits(|axis| axis == own.0);
     if boxes.first.iter().any(|(_, terms)| terms.contains(&(BEYOND, 1))) {
         of_own.insert(0, (BEYOND, 1));
     }

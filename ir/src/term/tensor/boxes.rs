@@ -51,10 +51,6 @@ pub struct Images {
     pub corners: Vec<[i64; 2]>,
 }
 
-/// What corners of a box in images of one, two and three dimensions may be: below this, and no less than its negative. Offsets are
-/// below twice as much (PTX ISA, im2col mode).
-const CORNERS: [i64; 3] = [1 << 15, 1 << 7, 1 << 4];
-
 /// The longest step from pixel to pixel.
 const STEP: i64 = 8;
 
@@ -85,6 +81,14 @@ struct Digits<'f> {
     k: Vec<(usize, i64)>,
 }
 
+impl Images {
+    /// What corners of a box in images of so many dimensions between channels and images may be: below this, and no less than its
+    /// negative. Offsets are below twice as much (PTX ISA, im2col mode). None where there are no such images.
+    pub fn most_corner(between: usize) -> Option<i64> {
+        [1 << 15, 1 << 7, 1 << 4].get(between.checked_sub(1)?).copied()
+    }
+}
+
 impl Boxes {
     /// Of a factor: pixels of images, or boxes of a tensor.
     ///
@@ -107,10 +111,7 @@ impl Boxes {
 
 impl<'f> Digits<'f> {
     fn of(factor: &'f GatheredMatrix, part: Part) -> Result<Digits<'f>, &'static str> {
-        let of_axis = |axis: Axis| {
-            let digits = factor.iters.iter().enumerate().filter(|(_, (a, info))| *a == axis && info.extent > 1);
-            digits.map(|(i, (_, info))| (i, info.extent)).collect()
-        };
+        let of_axis = |axis: Axis| factor.digits(|a| a == axis);
         match factor.of.dims.iter().any(|d| d.step > 1) {
             true => Err("zeros stand between its elements"),
             false => Ok(Digits { factor, part, own: of_axis(part.own), k: of_axis(part.other) }),
@@ -215,7 +216,7 @@ impl<'f> Digits<'f> {
             _ => (None, before),
         };
         // Where there is no dimension between, it has one value.
-        let Some(most) = CORNERS.get(between.len().max(1) - 1) else {
+        let Some(most) = Images::most_corner(between.len().max(1)) else {
             return Err("its images have more than three dimensions");
         };
         let mut of = Images::default();
@@ -246,7 +247,7 @@ impl<'f> Digits<'f> {
             let (back, ahead) = far.fold((0, 0), |(back, ahead), far| (back + far.min(0), ahead + far.max(0)));
             let lower = d.offset + back;
             let upper = lower + (positions - 1) * step + 1 - d.extent;
-            if ![lower, upper].iter().all(|corner| (-most..*most).contains(corner)) || ahead - back >= 2 * most {
+            if ![lower, upper].iter().all(|corner| (-most..most).contains(corner)) || ahead - back >= 2 * most {
                 return Err("its padding or its window is too large for images");
             }
             all.extents.push(d.extent);

@@ -51,12 +51,11 @@ impl GatheredMatrix {
     /// value is in memory. Those that run together are one.
     pub fn strides(&self, is: impl Fn(Axis) -> bool) -> Vec<[i64; 2]> {
         let mut digits: Vec<[i64; 2]> = Vec::new();
-        let of_axis = self.iters.iter().enumerate().rev().filter(|(_, (axis, info))| is(*axis) && info.extent > 1);
-        for (i, (_, info)) in of_axis {
+        for (i, extent) in self.digits(is).into_iter().rev() {
             let stride = self.of.coefficient(i).unwrap_or(0);
             match digits.last_mut() {
-                Some([values, below]) if *below * *values == stride => *values *= info.extent,
-                _ => digits.push([info.extent, stride]),
+                Some([values, below]) if *below * *values == stride => *values *= extent,
+                _ => digits.push([extent, stride]),
             }
         }
         digits
@@ -104,9 +103,11 @@ impl GatheredMatrix {
         samples(extents, size).into_iter().map(part).collect()
     }
 
-    /// Iterators of more than one value that are digits of an axis.
-    pub fn digits(&self, axis: Axis) -> usize {
-        self.iters.iter().filter(|(a, info)| *a == axis && info.extent > 1).count()
+    /// Iterators of more than one value that are digits of the axes that are so, by number with how many values each has, the highest
+    /// first.
+    pub fn digits(&self, is: impl Fn(Axis) -> bool) -> Vec<(usize, i64)> {
+        let of = self.iters.iter().enumerate().filter(|(_, (axis, info))| is(*axis) && info.extent > 1);
+        of.map(|(i, (_, info))| (i, info.extent)).collect()
     }
 
     /// Dimensions of which an access has to ask whether it is inside.
