@@ -3,7 +3,7 @@
 PROGRAMS: JSON lines with "name" and "script"; one name may stand there many times. OUT: random sequences of primitives on
 them, each call with TVM's verdict, and TVM's final program. Judge them with
 
-    SATUNE_CASES=OUT cargo test -p satune-rewrites --test verdicts -- --ignored other_cases --nocapture
+    SATUNE_CASES=OUT cargo test -p satune-rewrites --test rewrites -- --ignored other_cases --nocapture
 
 TVM crashes on a few sequences: those are left out, and so are errors that are not ScheduleErrors.
 """

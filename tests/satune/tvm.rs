@@ -1,5 +1,5 @@
 //! Schedules sampled from spaces, made by TVM from the Python text of their traces: TVM's program is ours.
-#[path = "../../rewrites/tests/ask/mod.rs"]
+#[path = "../../rewrites/tests/rewrites/ask.rs"]
 mod ask;
 
 use crate::support::*;

@@ -1,7 +1,5 @@
 //! Tensorization: verdicts and programs that TVM gave, every intrinsic on its own description, and every refusal.
-mod judged;
-
-use judged::{judge, Case};
+use crate::judged::{judge, Case};
 use satune_ir::{interp, structural, tvmscript, Attr, BlockId, Program, Stmt};
 use satune_rewrites::replay::replay;
 use satune_rewrites::tensorize::{legal, tensorize};

@@ -1,7 +1,7 @@
 //! The smallest sequence of each kind that TVM's verdicts let pass and that leaves a wrong program: the strict replay
 //! refuses its last call, and says why.
-use crate::calls::{self, Step};
-use crate::programs::PROGRAMS;
+use super::calls::{self, Step};
+use super::programs::PROGRAMS;
 use satune_ir::{interp, Program};
 use satune_rewrites::replay::Replay;
 use satune_rewrites::{soundness, Call};

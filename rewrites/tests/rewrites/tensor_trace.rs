@@ -1,12 +1,6 @@
 //! Schedules on tensor cores as traces of primitives: the trace is replayed, the program means what the source means, the
 //! plan is read back from it, and TVM makes the same program.
-#[macro_use]
-extern crate satune_testing;
-
-mod ask;
-mod plans;
-
-use plans::{is_partial, samples, source, Sample};
+use crate::plans::{is_partial, samples, source, Sample};
 use satune_ir::interp::{random_inputs, run, Array};
 use satune_ir::term::tensor::{Mma, Store, TensorPlan, TileLayout, Wmma, WmmaShape};
 use satune_ir::term::Schedule;
@@ -268,7 +262,7 @@ fn tvm_makes_the_same_programs() {
             json!({"expect": expect, "script": script, "python": s.trace.to_python("schedule")})
         })
         .collect();
-    let answers = ask::ask("tensor_traces", &requests);
+    let answers = crate::ask::ask("tensor_traces", &requests);
     for (s, answer) in all.iter().zip(&answers) {
         let python = s.trace.to_python("schedule");
         let Some(text) = answer["final"].as_str() else { panic!("{}: {}\n{python}", s.name, answer["error"]) };
@@ -280,8 +274,4 @@ fn tvm_makes_the_same_programs() {
         assert_eq!(Trace::read(&python).unwrap().to_python("schedule"), python);
     }
     println!("{} of {} agree", all.len(), all.len());
-}
-
-fn main() {
-    satune_testing::main()
 }

@@ -384,7 +384,7 @@ fn a_condition_that_the_rules_below_imply_adds_no_program() {
 /// Every condition stands in RULES.md with its text, and every rule.
 #[test]
 fn the_document_lists_every_rule_and_condition() {
-    let document = include_str!("../RULES.md");
+    let document = include_str!("../../RULES.md");
     for condition in Condition::ALL {
         let name = format!("`{condition:?}`");
         assert!(document.contains(&name) && document.contains(condition.text()), "RULES.md has no {name}");

@@ -1,7 +1,5 @@
 //! Replays TVM's verdicts and compares: outcome of every call, class and short message of refusals, final program.
-mod judged;
-
-use judged::{judge, Case, Expected};
+use crate::judged::{judge, Case, Expected};
 use satune_ir::{interp, tvmscript};
 use satune_rewrites::gpu_check::{self, GpuLimits};
 use satune_rewrites::replay::{replay, replay_strict, PRIMITIVES};

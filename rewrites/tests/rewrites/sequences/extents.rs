@@ -1,6 +1,6 @@
 //! Producers and consumers of all small extents, moved to each other, bound, and kept in each memory: what is accepted means
 //! what the source means, with memory of the size and life that its scope gives it.
-use crate::oracle;
+use super::oracle;
 use satune_ir::tvmscript;
 use satune_rewrites::replay::Replay;
 use satune_rewrites::Call;

@@ -4,15 +4,10 @@
 //!
 //! Where TVM accepts and Satune refuses, TVM's program must be wrong; where both accept and the programs differ, too. What
 //! Satune accepts must mean what its source means.
-#[macro_use]
-extern crate satune_testing;
-
-#[path = "../ask/mod.rs"]
-mod ask;
 mod programs;
 mod whole;
 
-use ask::ask;
+use crate::ask::ask;
 use programs::{script, MAPS, PROGRAMS};
 use satune_ir::{interp, structural, tvmscript, Program};
 use satune_rewrites::replay::{replay, replay_strict, CallResult};
@@ -249,8 +244,4 @@ fn traces_are_read_as_they_are_written() {
         assert_eq!(python.to_python("schedule"), trace.to_python("schedule"));
         assert_eq!(Trace::read(&trace.to_json().unwrap()).unwrap(), trace);
     }
-}
-
-fn main() {
-    satune_testing::main()
 }

@@ -335,7 +335,7 @@ fn rows_are_padded_where_the_ring_has_room() {
 /// Every rule stands in RULES.md.
 #[test]
 fn the_document_lists_every_rule() {
-    let document = include_str!("../RULES.md");
+    let document = include_str!("../../RULES.md");
     let c = gemm([256, 256, 256], DType::F16, DType::F16, "NT");
     for rule in rules::tensor::all(&c, menu()) {
         assert!(document.contains(rule.name()), "RULES.md has no {}", rule.name());

@@ -1,11 +1,6 @@
 //! Compares with TVM itself, where it is installed (scripts/fetch-tvm): programs as they are printed, traces as Python, and
 //! the traces that TVM records for them.
-#[macro_use]
-extern crate satune_testing;
-
-mod ask;
-
-use ask::ask;
+use crate::ask::ask;
 use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::replay::{replay, PRIMITIVES};
 use satune_rewrites::soundness;
@@ -128,8 +123,4 @@ fn back(script: &str, trace: &str, expected: &Program) -> Result<(), String> {
         return Err(format!("{}: {}", call.op, error.detail));
     }
     structural::equal(schedule.program(), expected).map_err(|e| format!("{e:?}"))
-}
-
-fn main() {
-    satune_testing::main()
 }
