@@ -115,6 +115,14 @@ impl Tree<'_> {
                 self.team = Team::Thread;
             }
             self.work(b, &wide(p.vector));
+            if from + i + 1 < to && self.stream.outlives(b.write.buffer, to) {
+                let buffer = &self.stream.buffers[b.write.buffer].name;
+                self.line(
+                    LineKind::Stage,
+                    format!("{buffer}: copied to memory, for what comes after"),
+                    &[&wide(p.vector)],
+                );
+            }
             if b.kind == BlockKind::Reduce {
                 self.depth = outside;
                 let how = if p.threads > 32 { "shuffles, then through shared memory" } else { "shuffles" };

@@ -188,8 +188,9 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
         kernel.and_then(|k| k.contraction(stream)).is_some_and(|(_, contraction)| contraction.gather.is_none())
     };
     if stream.blocks.iter().any(|b| b.kind == BlockKind::Other && !of_matrices(b)) {
-        // What contractions want of their axes; the plain kernels take any number.
-        let kernels = plan.kernels.iter().filter(|k| matches!(k, KernelPlan::Tiled(_))).cloned().collect();
+        // What contractions and rows want of their axes; the plain kernels take any number.
+        let wants_some = |k: &&KernelPlan| matches!(k, KernelPlan::Tiled(_) | KernelPlan::Row(_));
+        let kernels = plan.kernels.iter().filter(wants_some).cloned().collect();
         let wants = wanted(&StreamPlan { kernels, ..plan.clone() }, stream);
         let wants = in_source(wants, stream, source);
         let mut sizes: BTreeMap<usize, i64> =

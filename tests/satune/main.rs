@@ -46,6 +46,7 @@ mod published;
 mod recorded;
 mod reductions;
 mod registers;
+mod rows;
 mod scalars;
 mod semantics;
 mod simulated;

@@ -19,7 +19,7 @@ fn problem(operator: &str) -> (Program, Streams) {
 }
 
 /// Sums over several axes, or all, whose results have fewer axes than others or axes of one element; and maxima in place.
-pub const SUMS: [(&str, &str); 6] = [
+pub const SUMS: [(&str, &str); 8] = [
     (
         "total",
         r#"
@@ -96,7 +96,62 @@ def mean(A: T.Buffer((4096,), "float32"), C: T.Buffer((1, 1), "float32")):
 "#,
     ),
     IN_PLACE,
+    ("a sum of two tensors and its norm", SUM_AND_NORM),
+    ("a normalisation and its statistics", STATISTICS),
 ];
+
+/// The caller sees the sum that is normalised, too, as the next layer of a network does.
+const SUM_AND_NORM: &str = r#"
+@T.prim_func(s_tir=True)
+def norm(X: T.Buffer((48, 1000), "float16"), D: T.Buffer((48, 1000), "float16"), R: T.Buffer((48, 1000), "float16"), Y: T.Buffer((48, 1000), "float16")):
+    S = T.sblock_alloc_buffer((48,), "float32")
+    for i, j in T.grid(48, 1000):
+        with T.sblock("R"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            R[vi, vj] = X[vi, vj] + D[vi, vj]
+    for i, j in T.grid(48, 1000):
+        with T.sblock("S"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = S[vi] + T.Cast("float32", R[vi, vj]) * T.Cast("float32", R[vi, vj])
+    for i, j in T.grid(48, 1000):
+        with T.sblock("Y"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Y[vi, vj] = T.Cast("float16", T.Cast("float32", R[vi, vj]) * T.rsqrt(S[vi] / T.float32(1000) + T.float32(1)))
+"#;
+
+/// The caller sees the mean and the deviation of each row, as training does; in shapes of their own.
+const STATISTICS: &str = r#"
+@T.prim_func(s_tir=True)
+def norm(X: T.Buffer((48, 1000), "float32"), M: T.Buffer((48, 1), "float32"), V: T.Buffer((1, 48), "float32"), Y: T.Buffer((48, 1000), "float32")):
+    S = T.sblock_alloc_buffer((48,), "float32")
+    Q = T.sblock_alloc_buffer((48,), "float32")
+    for i, j in T.grid(48, 1000):
+        with T.sblock("S"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = S[vi] + X[vi, vj]
+    for i in range(48):
+        with T.sblock("M"):
+            vi = T.axis.spatial(48, i)
+            M[vi, 0] = S[vi] / T.float32(1000)
+    for i, j in T.grid(48, 1000):
+        with T.sblock("Q"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                Q[vi] = T.float32(0)
+            Q[vi] = Q[vi] + (X[vi, vj] - M[vi, 0]) * (X[vi, vj] - M[vi, 0])
+    for i in range(48):
+        with T.sblock("V"):
+            vi = T.axis.spatial(48, i)
+            V[0, vi] = T.rsqrt(Q[vi] / T.float32(1000) + T.float32(1))
+    for i, j in T.grid(48, 1000):
+        with T.sblock("Y"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Y[vi, vj] = (X[vi, vj] - M[vi, 0]) * V[0, vi]
+"#;
 
 /// Its last block writes what the first has read.
 const IN_PLACE: (&str, &str) = (

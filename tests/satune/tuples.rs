@@ -91,7 +91,8 @@ for i, k in T.grid(2048, 1024):
 #[test]
 fn an_index_and_its_maximum_are_found_together() {
     let params = "A: 37, 300 float32; I: 37, int32; V: 37, float32";
-    executed(&script(params, BOTH), "h200", 2);
+    let report = executed(&script(params, BOTH), "h200", 2);
+    assert_eq!(report["candidates"][0]["kernels"].as_array().unwrap().len(), 1);
     let from = BOTH.find("        v_i:").unwrap();
     let text = format!(
         "{}        if A[vi, vk] > V[vi]:\n            I[vi] = vk\n            V[vi] = A[vi, vk]\n",

@@ -137,7 +137,10 @@ impl<'a> Rows<'a> {
     /// Buffers that are in global memory.
     fn buffers(&self) -> usize {
         let all = 0..self.stream.buffers.len();
-        let made = |buffer: usize| self.blocks.iter().rev().skip(1).any(|b| b.write.buffer == buffer);
+        let made = |buffer: usize| {
+            let passed = self.blocks.iter().rev().skip(1).any(|b| b.write.buffer == buffer);
+            passed && !self.stream.outlives(buffer, self.range.1)
+        };
         all.filter(|buffer| !made(*buffer) && self.blocks.iter().any(|b| b.touches(*buffer))).count()
     }
 
@@ -199,6 +202,9 @@ impl<'a> Rows<'a> {
         let b = &blocks[number];
         let mut work = KernelWork::default();
         let last = number + 1 == blocks.len();
+        // What others read after the kernel, too, is copied by a loop of its own.
+        let copied = !last && self.stream.outlives(b.write.buffer, self.range.1);
+        let to_memory = last || copied;
         let has_columns = b.iters.len() > shape.row_iters;
         let chunk = 32 * self.vector;
         let rows_all = shape.rows as f64;
@@ -276,12 +282,13 @@ impl<'a> Rows<'a> {
         for part in b.parts.iter().filter(again) {
             work.issues(&part.issued, -shared(part), alone);
         }
+        let loops = if copied && has_columns { 2.0 } else { 1.0 };
         if !unrolled {
-            work.overhead += rows_all * warps * laps * LAP;
+            work.overhead += loops * rows_all * warps * laps * LAP;
         }
         if has_columns && self.ends() {
             // The last lap alone has guards, and all that it does stands under one.
-            work.overhead += rows_all * warps * GUARD;
+            work.overhead += loops * rows_all * warps * GUARD;
         }
         work.chain[3] += laps * self.vector as f64 * f64::from(b.arithmetic + 4 * b.special).max(1.0);
         if b.kind == BlockKind::Reduce {
@@ -300,12 +307,21 @@ impl<'a> Rows<'a> {
         }
         let bytes = self.bytes(b.write.buffer);
         match b.form(&b.write, shape.row_iters) {
-            AccessForm::Full if last => work.global(rows(shape.rows, shape.columns, chunk, bytes), true),
-            AccessForm::Full if place(b.write.buffer) == RowPlace::Shared => {
-                work.shared(self.along(), self.vector * bytes, true);
-                work.barriers += rows_all * warps;
+            AccessForm::Full => {
+                if to_memory {
+                    work.global(rows(shape.rows, shape.columns, chunk, bytes), true);
+                }
+                if !last && place(b.write.buffer) == RowPlace::Shared {
+                    work.shared(self.along(), self.vector * bytes, true);
+                    work.barriers += rows_all * warps;
+                    if to_memory {
+                        work.shared(self.along(), self.vector * bytes, false);
+                    }
+                }
             }
-            AccessForm::PerRow if last => work.global(Touched { instructions: rows_all, sectors: rows_all }, true),
+            AccessForm::PerRow if to_memory => {
+                work.global(Touched { instructions: rows_all, sectors: rows_all }, true);
+            }
             _ => {}
         }
         work.chain = self.in_turn(work.chain);

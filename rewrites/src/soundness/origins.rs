@@ -1,5 +1,5 @@
 //! The rule about what results are made of: through all buffers in between, each parameter depends on the parameters that
-//! it depends on in the source.
+//! it depends on in the source. What the source writes before it reads it is such a buffer in between, be it a parameter.
 use super::view::{unsound, View};
 use crate::schedule::Result;
 use satune_ir::BufferId;
@@ -15,7 +15,8 @@ pub(super) fn same(source: &View, scheduled: &View) -> Result<()> {
     for (at, (old, new)) in source.program.params.iter().zip(&scheduled.program.params).enumerate() {
         let was = of(*old, &before, &source.program.params);
         let is = of(*new, &after, &scheduled.program.params);
-        let Some(other) = was.symmetric_difference(&is).min() else { continue };
+        let given = |other: &&usize| source.program.params.get(**other).is_some_and(|b| source.read_first.contains(b));
+        let Some(other) = was.symmetric_difference(&is).filter(given).min() else { continue };
         let name = |at: usize| source.program.params.get(at).map_or("", |b| source.program.buffer(*b).name.as_str());
         let no = if is.contains(other) { "now depends" } else { "no longer depends" };
         return Err(unsound(format!("{} {no} on {}", name(at), name(*other)), None));

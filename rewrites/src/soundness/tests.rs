@@ -36,6 +36,22 @@ fn elements_that_nobody_wrote() {
     assert_eq!(verdict(&right, &wrong), "B[15] is read, and nothing before has written it");
 }
 
+/// What is a result and read on the way is as good as what it is made of; what is given is not.
+#[test]
+fn results_that_others_are_made_of() {
+    const PARAMS: &str =
+        "A: T.Buffer((16,), \"float32\"), C: T.Buffer((16,), \"float32\"), D: T.Buffer((16,), \"float32\")";
+    let verdict = |source: &str, scheduled: &str| {
+        let [source, scheduled] = [source, scheduled].map(|body| parse(&func(PARAMS, body)));
+        check(&source, &scheduled).map_or_else(|e| e.detail.clone(), |()| "ok".into())
+    };
+    let chain = two("C[v] = A[v]", "D[v] = C[v]");
+    assert_eq!(verdict(&chain, &two("C[v] = A[v]", "D[v] = A[v]")), "ok");
+    assert_eq!(verdict(&chain, &two("C[v] = A[v]", "D[v] = T.float32(0)")), "D no longer depends on A");
+    let given = two("C[v] = C[v] + A[v]", "D[v] = C[v]");
+    assert_eq!(verdict(&given, &two("C[v] = C[v] + A[v]", "D[v] = A[v]")), "D no longer depends on C");
+}
+
 /// An element that is written in each case is written, whatever data decide; in some cases only, it is not.
 #[test]
 fn elements_that_data_decide_how_to_write() {

@@ -1,6 +1,6 @@
 //! The space of streaming programs: random programs of it mean what the source means, through the primitives.
 use egg::{Id, Language, RecExpr};
-use satune_ir::term::stream::{KernelPlan, Point, RowPlace, StreamPlan, StreamTerm, Streams};
+use satune_ir::term::stream::{BlockKind, KernelPlan, Point, RowPlace, StreamBlock, StreamPlan, StreamTerm, Streams};
 use satune_ir::term::Space;
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
@@ -62,10 +62,12 @@ fn four_stages(m: i64, n: i64, less: &str, norm: &str) -> Program {
 
 fn stages(m: i64, n: i64, params: &str, less: &str, norm: &str) -> Program {
     let alloc = |name: &str, shape: String| format!("{name} = T.sblock_alloc_buffer({shape}, \"float32\")");
-    let (x, e, s) = (alloc("x", format!("({m},)")), alloc("e", format!("({m}, {n})")), alloc("s", format!("({m},)")));
+    let all = [("x", format!("({m},)")), ("e", format!("({m}, {n})")), ("s", format!("({m},)"))];
+    let own = all.into_iter().filter(|(name, _)| !params.contains(&format!("{name}: ")));
+    let own: Vec<String> = own.map(|(name, shape)| alloc(name, shape)).collect();
     program(
         params,
-        &[&x, &e, &s],
+        &own.iter().map(String::as_str).collect::<Vec<_>>(),
         &[
             &reduce("max", m, n, "x", "T.min_value(\"float32\")", "T.max(x[vi], A[vi, vj])"),
             &map("less", m, n, &format!("e[vi, vj] = {less}")),
@@ -82,6 +84,14 @@ fn softmax(m: i64, n: i64) -> Program {
 /// Blocks as those of a softmax, whose sums are exact in any order.
 fn centered(m: i64, n: i64) -> Program {
     four_stages(m, n, "A[vi, vj] - x[vi]", "e[vi, vj] - s[vi]")
+}
+
+/// The same, of which the caller sees what is named, too.
+fn seen(m: i64, n: i64, names: &[&str]) -> Program {
+    let shape = |name: &str| if name == "e" { format!("({m}, {n})") } else { format!("({m},)") };
+    let names: String = names.iter().map(|x| format!(", {x}: T.Buffer({}, \"float32\")", shape(x))).collect();
+    let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\"){names}");
+    stages(m, n, &params, "A[vi, vj] - x[vi]", "B[vi, vj] = e[vi, vj] - s[vi]")
 }
 
 /// The same, in place: its last block writes what the first has read.
@@ -254,6 +264,10 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
         ("heads", heads(3, 4, 136)),
         ("permute", permute(3, 40, 24)),
         ("swap", swap(8, 136)),
+        ("two sums", two_sums(8, 136)),
+        ("one seen", seen(8, 136, &["x"])),
+        ("all seen", seen(8, 136, &["e", "x", "s"])),
+        ("long seen", seen(2, 1024, &["e", "x", "s"])),
         ("in place", centered_in_place(8, 136)),
         ("gather", gather(8, 24)),
         ("padded", padded(8, 30)),
@@ -351,6 +365,15 @@ fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'sta
                 }
             }
             KernelPlan::Row(p) => {
+                // Rows that a kernel makes and nobody in it reads are whole rows in registers, which nobody counts.
+                let blocks = &stream.blocks[first..first + p.blocks.len()];
+                let unread = |b: &StreamBlock| {
+                    let reads = |c: &StreamBlock| c.reads.iter().any(|r| r.buffer == b.write.buffer);
+                    b.kind == BlockKind::Map && b.iters.len() > 1 && !blocks.iter().any(reads)
+                };
+                if blocks.iter().rev().skip(1).any(unread) {
+                    return Some("registers that nobody counts");
+                }
                 let shared = p.held.iter().filter(|h| h.place == RowPlace::Shared).count() as i64;
                 if shared * columns * 4 * p.side_by_side > limits.shared_bytes {
                     return Some("shared memory");
@@ -403,7 +426,7 @@ fn every_side_condition_is_needed() {
     let wide = StreamMenu { vectors: vec![1, 8], ..few() };
     let tall = StreamMenu { side_by_side: vec![1, 4], ..few() };
     let of = |condition| match condition {
-        RowFits => (two_sums(4, 136), few(), H200),
+        RowFits => (apart(8, 136), few(), H200),
         FlatFits => (transpose(40, 72), few(), H200),
         RowsDivide => (row_sum(5, 136), few(), H200),
         ThreadsFit => (row_sum(8, 136), tall.clone(), small),
@@ -438,7 +461,7 @@ fn every_side_condition_is_needed() {
     }
 }
 
-/// Two row sums and a map of both: the sums alone cannot share a kernel, for the map needs both after it.
+/// Two row sums and a map of both.
 fn two_sums(m: i64, n: i64) -> Program {
     let params = format!(
         "A: T.Buffer(({m}, {n}), \"float32\"), D: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")"
@@ -448,6 +471,24 @@ fn two_sums(m: i64, n: i64) -> Program {
         |name: &str, to: &str, of: &str| reduce(name, m, n, to, "T.float32(0)", &format!("{to}[vi] + {of}[vi, vj]"));
     let add = map("add", m, n, "B[vi, vj] = A[vi, vj] + s[vi] * t[vi]");
     program(&params, &[&alloc("s"), &alloc("t")], &[&sum("first", "s", "A"), &sum("second", "t", "D"), &add])
+}
+
+/// Rows less their maxima, other sums, and columns of both: nobody reads the rows of a kernel of the first three there.
+fn apart(m: i64, n: i64) -> Program {
+    let matrix = |name: &str, m: i64, n: i64| format!("{name}: T.Buffer(({m}, {n}), \"float32\")");
+    let params = [matrix("A", m, n), matrix("D", m, n), matrix("B", n, m)].join(", ");
+    let alloc = |name: &str, shape: String| format!("{name} = T.sblock_alloc_buffer({shape}, \"float32\")");
+    let (x, e, s) = (alloc("x", format!("({m},)")), alloc("e", format!("({m}, {n})")), alloc("s", format!("({m},)")));
+    program(
+        &params,
+        &[&x, &e, &s],
+        &[
+            &reduce("max", m, n, "x", "T.min_value(\"float32\")", "T.max(x[vi], A[vi, vj])"),
+            &map("less", m, n, "e[vi, vj] = A[vi, vj] - x[vi]"),
+            &reduce("sum", m, n, "s", "T.float32(0)", "s[vi] + D[vi, vj]"),
+            &map("turn", n, m, "B[vi, vj] = e[vj, vi] - s[vj]"),
+        ],
+    )
 }
 
 /// Maps, each of the one before.

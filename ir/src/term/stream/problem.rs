@@ -23,7 +23,8 @@ pub enum BlockKind {
     Map,
     /// A reduction over its last iterators.
     Reduce,
-    /// One value per spatial instance, of which only is known what it reads, not how: plain kernels alone compute it.
+    /// One value per spatial instance, of which only is known what it reads, not how: plain kernels compute it, or rows that it is a
+    /// value of.
     Other,
     /// A nest that is bound to threads in the source: it is a kernel as it is. Its iterators are the threads, and what each does.
     Bound,
@@ -39,6 +40,8 @@ pub struct Access {
     /// Where two iterators index one dimension of the buffer, the outer one times the inner one's extent, plus the inner
     /// one: the place of the outer one in `dims`, where the two stand as if the dimension were two.
     pub split: Option<usize>,
+    /// Whether that is all there is to its indices; else `None` also stands for an index that is something else.
+    pub known: bool,
 }
 
 impl Access {
@@ -126,6 +129,8 @@ pub struct StreamBlock {
     pub stores: usize,
     /// Whether an instance reads the element that it writes, without saying so.
     pub updates: bool,
+    /// Whether nothing is unknown of it but indices of what it reads.
+    pub gathers: bool,
     /// Additions, multiplications, comparisons and the like per instance.
     pub arithmetic: u32,
     /// Divisions and functions per instance.
@@ -256,6 +261,9 @@ impl StreamBlock {
 
     /// How an access looks when the first `rows` iterators are rows and the others columns.
     pub fn form(&self, access: &Access, rows: usize) -> AccessForm {
+        if !access.known {
+            return AccessForm::Other;
+        }
         let used: Vec<usize> = access.dims.iter().flatten().copied().collect();
         let columns: Vec<usize> = (rows..self.iters.len()).collect();
         let all: Vec<usize> = (0..self.iters.len()).collect();
@@ -326,7 +334,12 @@ impl Stream {
                 && extents(b, 0..row_iters) == rows
                 && (n == row_iters || extents(b, row_iters..n) == columns)
                 && !b.updates
-                && (b.kind == BlockKind::Map || (b.kind == BlockKind::Reduce && b.spatial() == row_iters))
+                && match b.kind {
+                    BlockKind::Map => true,
+                    BlockKind::Reduce => b.spatial() == row_iters,
+                    BlockKind::Other => b.gathers && n == row_iters,
+                    BlockKind::Bound => false,
+                }
         };
         ((self.pipeline || blocks.len() == 1) && blocks.iter().all(fits)).then(|| Shape {
             rows: rows.iter().product(),
@@ -335,28 +348,31 @@ impl Stream {
         })
     }
 
-    /// Whether blocks `from..to` can run row by row in one kernel: every access has one of the plain forms, what passes
-    /// between them is seen by nobody else, and only the last one writes what outlives the kernel.
+    /// Whether blocks `from..to` can run row by row in one kernel: every access has one of the plain forms. What a block but the
+    /// last one makes is copied to memory where it outlives the kernel.
     pub fn fits_row(&self, from: usize, to: usize) -> bool {
         let Some(shape) = self.row_shape(from, to) else { return false };
         let blocks = &self.blocks[from..to];
         let fits = |(i, b): (usize, &StreamBlock)| {
-            let last = from + i + 1 == to;
             let own_form = if b.kind == BlockKind::Reduce || b.iters.len() == shape.row_iters {
                 AccessForm::PerRow
             } else {
                 AccessForm::Full
             };
-            // A row of one kernel holds what its earlier blocks wrote of the same row, whole.
+            // A row of one kernel holds what its earlier blocks wrote of the same row, whole. What is made elsewhere a value of a row may
+            // be read from anywhere.
             let plain = b.reads.iter().all(|r| {
                 let form = b.form(r, shape.row_iters);
-                let made_here = blocks[..i].iter().any(|p| p.write.buffer == r.buffer);
-                form != AccessForm::Other && (!made_here || matches!(form, AccessForm::Full | AccessForm::PerRow))
+                match blocks[..i].iter().any(|p| p.write.buffer == r.buffer) {
+                    true => matches!(form, AccessForm::Full | AccessForm::PerRow),
+                    false => form != AccessForm::Other || b.gathers,
+                }
             });
-            plain
-                && b.form(&b.write, shape.row_iters) == own_form
-                && (last || !self.outlives(b.write.buffer, to))
-                && (last || blocks[i + 1..].iter().any(|c| c.reads.iter().any(|r| r.buffer == b.write.buffer)))
+            // Rows that later blocks do not read are what the last one makes; and what nobody reads is of no row.
+            let last = from + i + 1 == to;
+            let read = || blocks[i + 1..].iter().any(|c| c.reads.iter().any(|r| r.buffer == b.write.buffer));
+            let value = || own_form == AccessForm::PerRow && self.outlives(b.write.buffer, to);
+            plain && b.form(&b.write, shape.row_iters) == own_form && (last || read() || value())
         };
         // A buffer that is held is accessed twice.
         let few = blocks.iter().map(|b| b.reads.len() + 1).sum::<usize>() <= Places::MOST;

@@ -157,7 +157,11 @@ impl Streams {
             source.blocks.iter().enumerate().any(|(at, b)| b.name == name && source.in_contraction(at))
         };
         let bound = |name: &str| self.in_order().any(|(b, _)| b.name == name);
-        self.plain.iter().filter(move |(block, _)| !tiled(block) && !bound(block))
+        let in_row = |name: &str| {
+            let mut of = self.works.iter().filter(|work| work.blocks.iter().any(|b| b.name == name));
+            of.any(|work| work.fits_row(0, work.blocks.len()))
+        };
+        self.plain.iter().filter(move |(block, _)| !tiled(block) && !bound(block) && !in_row(block))
     }
 
     /// The source's nests that run as they are written, each with the reason.

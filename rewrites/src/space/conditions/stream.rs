@@ -1,6 +1,6 @@
 //! The side conditions of the rules for streaming programs, and what else they offer no schedule for.
 use crate::space::stream::StreamCondition;
-use satune_ir::term::stream::{AccessForm, RowPlace, Stream, StreamBlock};
+use satune_ir::term::stream::{AccessForm, RowPlace, Stream};
 
 /// Most bytes of an access.
 const ACCESS_BYTES: i64 = 16;
@@ -93,16 +93,12 @@ pub fn row_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
     if stream.fits_row(from, to) {
         return Ok(());
     }
-    let outlives = |b: &&StreamBlock| stream.outlives(b.write.buffer, to);
     let why = if !stream.pipeline && to > from + 1 {
         "one of the program's blocks writes what an earlier one reads, so that none moves to another".into()
     } else if stream.row_shape(from, to).is_none() {
         "there is no reduction among them whose rows and columns all of them have".into()
-    } else if let Some(b) = stream.blocks[from..to - 1].iter().find(outlives) {
-        let buffer = &stream.buffers[b.write.buffer].name;
-        format!("{buffer} is needed after the kernel, and only its last block writes what is")
     } else {
-        "an access among them neither follows the rows nor the columns, or nobody reads what one of them makes".into()
+        "an access among them neither follows the rows nor the columns, or rows that one of them makes are read by none of them".into()
     };
     Err(StreamRefusal::RowFits { blocks: names(stream, from, to), why })
 }

@@ -36,7 +36,7 @@ impl StreamCondition {
     pub fn text(self) -> &'static str {
         match self {
             StreamCondition::RowFits => {
-                "blocks that share a row kernel have the same rows and columns, and what passes between them stays there"
+                "blocks that share a row kernel have the same rows and columns, and what passes between them is of the same row"
             }
             StreamCondition::FlatFits => "every access of a flat kernel follows the order of the block's loops",
             StreamCondition::RowsDivide => "the rows of a block divide the rows of the problem",

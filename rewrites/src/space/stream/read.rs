@@ -121,8 +121,12 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
     let name = all_realizes(part).first()?.block.name.clone();
     let touched = regions::of_block(None, part, &[], &program.buffers);
     let mut all = |regions: &[Region]| -> Vec<Access> {
-        let of =
-            |r: &Region| Access { buffer: buffers.number(r.buffer), dims: vec![None; r.ranges.len()], split: None };
+        let of = |r: &Region| Access {
+            buffer: buffers.number(r.buffer),
+            dims: vec![None; r.ranges.len()],
+            split: None,
+            known: false,
+        };
         regions.iter().map(of).collect()
     };
     let (mut reads, mut writes) = (all(&touched.reads), all(&touched.writes).into_iter());
@@ -149,6 +153,7 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
         write,
         stores,
         updates: false,
+        gathers: false,
         arithmetic: each[0],
         special: each[1],
         per_row,
@@ -211,16 +216,20 @@ impl Buffers<'_> {
         if (1..used.len()).any(|i| used[..i].contains(&used[i])) {
             return Err(format!("an iterator indexes two dimensions of buffer `{name}`"));
         }
-        Ok(Access { buffer: self.number(region.buffer), dims, split })
+        Ok(Access { buffer: self.number(region.buffer), dims, split, known: true })
     }
 
-    /// An access of which only is told where an index is a bare iterator.
+    /// An access of which only is told where an index is a bare iterator, unless that is all.
     fn roughly(&mut self, block: &Block, order: &[usize], region: &Region) -> Access {
+        if let Some(known) = self.access(block, order, region).ok().filter(|access| access.split.is_none()) {
+            return known;
+        }
         let of = |range: &Range| match (&range.min, constant(&range.extent)) {
             (Expr::Var(v), Some(1)) => number_of(v, block, order),
             _ => None,
         };
-        Access { buffer: self.number(region.buffer), dims: region.ranges.iter().map(of).collect(), split: None }
+        let dims = region.ranges.iter().map(of).collect();
+        Access { buffer: self.number(region.buffer), dims, split: None, known: false }
     }
 }
 
@@ -284,9 +293,13 @@ fn read_block(
     let [arithmetic, special] = each;
     let dtype = buffers.program.buffer(first.buffer).dtype;
     let places = order.to_vec();
-    let known = loops_follow(&places, &iters).and_then(|()| one_value(block)).and_then(|()| {
+    let written = loops_follow(&places, &iters)
+        .and_then(|()| one_value(block))
+        .and_then(|()| buffers.access(block, order, first));
+    let gathers = !reduces && written.is_ok();
+    let known = written.and_then(|write| {
         let reads = block.reads.iter().map(|region| buffers.access(block, order, region));
-        Ok((reads.collect::<Result<Vec<_>, _>>()?, buffers.access(block, order, first)?))
+        Ok((reads.collect::<Result<Vec<_>, _>>()?, write))
     });
     let (kind, reads, write) = match known {
         Ok((reads, write)) => (if reduces { BlockKind::Reduce } else { BlockKind::Map }, reads, write),
@@ -296,6 +309,7 @@ fn read_block(
             (BlockKind::Other, block.reads.iter().chain(others).map(&mut rough).collect(), rough(first))
         }
     };
+    let gathers = gathers && kind == BlockKind::Other && write.known;
     let (name, sums) = (block.name.clone(), kind == BlockKind::Reduce);
     let stores = values.len();
     let own = |v: &&Expr| visit::loads(v).iter().any(|(b, _)| block.writes.iter().any(|w| w.buffer == *b));
@@ -311,6 +325,7 @@ fn read_block(
         write,
         stores,
         updates,
+        gathers,
         arithmetic,
         special,
         per_row,

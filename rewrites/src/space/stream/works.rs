@@ -322,6 +322,9 @@ impl<'a> Explorer<'a> {
         let count = stream.blocks.len();
         let tiled = stream.contraction(0, kept).is_some();
         (kept == 1 || tiled || stream.row_shape(0, kept).is_some()).then_some(())?;
+        if self.source.only.is_none() && self.takes_rows(work, kept) {
+            return None;
+        }
         let kernel = stream.first(kept);
         let rest = match kept == count {
             // Where no row was split, that is said by one part.
@@ -337,6 +340,17 @@ impl<'a> Explorer<'a> {
             }
         };
         Some((self.kernel(kernel), rest))
+    }
+
+    /// Whether the block after those that are kept reads rows that one of them makes, other than the last, and can be in their kernel:
+    /// there they are, and what is copied to memory would only be read again.
+    fn takes_rows(&self, work: usize, kept: usize) -> bool {
+        let stream = &self.works[work];
+        let Some(next) = stream.blocks.get(kept) else { return false };
+        let Some(shape) = stream.row_shape(0, kept + 1).filter(|_| kept < self.bounds.kernel) else { return false };
+        let mut made =
+            stream.blocks[..kept - 1].iter().filter(|b| b.kind == BlockKind::Map && b.iters.len() > shape.row_iters);
+        made.any(|b| next.reads.iter().any(|r| r.buffer == b.write.buffer)) && stream.fits_row(0, kept + 1)
     }
 
     /// The number of the work that a kernel is.

@@ -10,13 +10,17 @@ impl Writer<'_> {
         let inner = b.iters.len() - 1;
         let wide = plan.vector > 1;
         let written = wide.then(|| self.bound("cache_write", [var(&block), json!(0), json!("local")], "written"));
-        let along: Vec<usize> = (0..b.reads.len()).filter(|r| b.reads[*r].dims.last() == Some(&Some(inner))).collect();
-        let fragments = if wide { self.fragments(&block, &along) } else { Vec::new() };
+        let wide_reads: Vec<usize> =
+            (0..b.reads.len()).filter(|r| b.reads[*r].dims.last() == Some(&Some(inner))).collect();
+        let fragments = if wide { self.fragments(&block, &wide_reads) } else { Vec::new() };
         let mut loops = match &written {
             Some(copy) => self.copy_loops(copy, b),
             None => self.loops(&block, b.iters.len()),
         };
-        let columns = loops.pop().unwrap_or_default();
+        // A copy also has loops for dimensions of one element.
+        let at = written.as_ref().and_then(|_| b.write.dims.iter().position(|d| *d == Some(inner))).unwrap_or(inner);
+        let along = loops.split_off(at);
+        let columns = self.fused(&along);
         let parts = [(plan.steps, "step"), (plan.threads, "thread"), (plan.vector, "vector")];
         let along = self.split(var(&columns), &parts, "columns");
         let (outer, step, thread, vector) = (&along[0], &along[1], &along[2], &along[3]);

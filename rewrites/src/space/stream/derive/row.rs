@@ -1,7 +1,7 @@
 //! The calls of a row kernel.
 use super::{from_end, var, TraceWriter, Writer};
 use crate::space::conditions::stream::Team;
-use satune_ir::term::stream::{AccessForm, BlockKind, RowPlace, RowPlan, Shape, StreamBlock};
+use satune_ir::term::stream::{Access, AccessForm, BlockKind, RowPlace, RowPlan, Shape, StreamBlock};
 use serde_json::json;
 
 /// A block of the kernel and what was made around it.
@@ -13,6 +13,8 @@ struct Made {
     written: Option<String>,
     /// Copies of what it reads.
     fragments: Vec<String>,
+    /// The copy to memory of what outlives the kernel, where later blocks of the kernel read it, too.
+    out: Option<String>,
 }
 
 /// A copy that is held for several blocks or rows.
@@ -41,13 +43,26 @@ impl Writer<'_> {
         let copies = self.held(plan, blocks, &names, &shape);
         let mut made: Vec<Made> = Vec::new();
         for (i, (b, name)) in blocks.iter().zip(&names).enumerate() {
-            made.push(self.caches(plan, b, name, &shape, i + 1 == blocks.len()));
+            let later = (i + 1..blocks.len()).filter(|c| blocks[*c].reads.iter().any(|r| r.buffer == b.write.buffer));
+            let readers: Vec<String> = later.map(|c| format!("${}", names[c])).collect();
+            let scope = self.scope_of_made(plan, b, &shape);
+            let out = match i + 1 == blocks.len() {
+                true => None,
+                false if stream.outlives(b.write.buffer, to) => {
+                    Some(self.bound("cache_write", [var(name), json!(0), json!(scope), json!(readers)], "out"))
+                }
+                false => {
+                    self.call("set_scope", [var(name), json!(0), json!(scope)]);
+                    None
+                }
+            };
+            made.push(Made { out, ..self.caches(plan, b, name, &shape, i + 1 == blocks.len()) });
         }
         // The loops of the last block are those of the rows.
         let Some((last, others)) = made.split_last() else { return };
         let Some(last_block) = blocks.last() else { return };
         let anchor = last.written.as_ref().unwrap_or(&last.block).clone();
-        let map = last_block.kind == BlockKind::Map;
+        let map = last_block.kind != BlockKind::Reduce;
         let has_columns = self.has_columns(last_block, &shape) && (map || last.written.is_none());
         let of_rows = last.written.as_ref().map_or(shape.row_iters, |_| copied_loops(last_block, &shape).1);
         let loops = match (&last.written, last_block.iters.len()) {
@@ -55,12 +70,24 @@ impl Writer<'_> {
             (None, 0) => Vec::new(),
             (None, all) => self.loops(&anchor, all),
         };
-        let rows = match (&loops[..of_rows], loops.get(of_rows)) {
-            // Of one row, a loop of its own.
-            ([], Some(outermost)) => self.bound("add_unit_loop", [var(outermost)], "one"),
-            ([], None) => self.bound("add_unit_loop", [var(&anchor)], "one"),
-            (rows, _) => self.fused(rows),
+        let mut rows = self.rows_as_one(&anchor, &loops, of_rows);
+        // What is also copied to memory has its rows with those of the last block. A copy stands before the first that reads it, or at
+        // the end; and all of them where the first of them stood.
+        let read_at = |b: &StreamBlock| {
+            let mut later = stream.blocks.iter().enumerate().skip(to);
+            later.find(|(_, c)| c.loads().any(|r| r.buffer == b.write.buffer)).map_or(usize::MAX, |(at, _)| at)
         };
+        let place = last.written.as_ref().map_or(0, |_| read_at(last_block));
+        let mut copied = vec![((place, blocks.len()), var(&rows))];
+        for (i, (m, b)) in made.iter().zip(blocks).enumerate() {
+            let Some(copy) = &m.out else { continue };
+            let (loops, of_rows) = (self.copy_loops(copy, b), copied_loops(b, &shape).1);
+            copied.push(((read_at(b), i), var(&self.rows_as_one(copy, &loops, of_rows))));
+        }
+        if copied.len() > 1 {
+            copied.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
+            rows = self.bound("merge", copied.into_iter().map(|(_, rows)| rows), "merged");
+        }
         let parts = [(plan.serial_rows, "turn"), (plan.side_by_side, "row")];
         let rows = self.split(var(&rows), &parts, "rows");
         self.bind(&rows[0], "blockIdx.x");
@@ -75,6 +102,14 @@ impl Writer<'_> {
             let reduction = Made { written: None, ..last.clone() };
             self.own_columns(plan, &reduction, last_block, &shape, blocks.len() - 1);
         }
+        for (i, (m, b)) in others.iter().zip(blocks).enumerate() {
+            let Some(copy) = &m.out else { continue };
+            let (all, of_rows) = copied_loops(b, &shape);
+            if all > of_rows {
+                let columns = self.last_fused(copy, all - of_rows);
+                self.on_threads(plan, columns, plan.unroll.get(i) == Some(&true), true);
+            }
+        }
         for (i, (m, b)) in others.iter().zip(blocks).enumerate().rev() {
             let place = m.written.as_ref().unwrap_or(&m.block).clone();
             self.call("compute_at", [var(&place), var(&row), json!(true)]);
@@ -87,11 +122,30 @@ impl Writer<'_> {
         }
     }
 
+    /// The loops of rows of a nest, which are the first ones, as one.
+    fn rows_as_one(&mut self, block: &str, loops: &[String], of_rows: usize) -> String {
+        match (&loops[..of_rows], loops.get(of_rows)) {
+            // Of one row, a loop of its own.
+            ([], Some(outermost)) => self.bound("add_unit_loop", [var(outermost)], "one"),
+            ([], None) => self.bound("add_unit_loop", [var(block)], "one"),
+            (rows, _) => self.fused(rows),
+        }
+    }
+
+    /// Where what a block of the kernel makes is for the later ones: a value of a row in registers of every thread.
+    fn scope_of_made(&self, plan: &RowPlan, b: &StreamBlock, shape: &Shape) -> &'static str {
+        let place = self.stream.buffers.get(b.write.buffer).map(|buffer| plan.place(&buffer.name));
+        match place.filter(|_| b.form(&b.write, shape.row_iters) != AccessForm::PerRow) {
+            Some(RowPlace::Shared) => "shared",
+            _ => "local",
+        }
+    }
+
     fn has_columns(&self, b: &StreamBlock, shape: &Shape) -> bool {
         b.iters.len() > shape.row_iters
     }
 
-    /// cache_read and set_scope of what is held; returns the copies.
+    /// cache_read of what is held; returns the copies.
     fn held(&mut self, plan: &RowPlan, blocks: &[StreamBlock], names: &[String], shape: &Shape) -> Vec<Copy> {
         let mut copies = Vec::new();
         for held in &plan.held {
@@ -101,12 +155,12 @@ impl Writer<'_> {
                 RowPlace::Shared => "shared",
                 RowPlace::Registers => "local",
             };
-            if let Some(writer) = blocks.iter().position(|b| b.write.buffer == buffer) {
-                self.call("set_scope", [var(&names[writer]), json!(0), json!(scope)]);
+            if blocks.iter().any(|b| b.write.buffer == buffer) {
                 continue;
             }
-            let readers: Vec<usize> =
-                (0..blocks.len()).filter(|i| blocks[*i].reads.iter().any(|r| r.buffer == buffer)).collect();
+            // What is read from anywhere is read from memory.
+            let of = |r: &Access| r.buffer == buffer && r.known;
+            let readers: Vec<usize> = (0..blocks.len()).filter(|i| blocks[*i].reads.iter().any(of)).collect();
             let Some(first) = readers.first() else { continue };
             let Some(number) = blocks[*first].reads.iter().position(|r| r.buffer == buffer) else { continue };
             let form = blocks[*first].form(&blocks[*first].reads[number], shape.row_iters);
@@ -124,22 +178,18 @@ impl Writer<'_> {
             Some(buffer) => last || plan.place(&buffer.name) == RowPlace::Shared,
             None => last,
         };
-        let map = b.kind == BlockKind::Map;
-        if !last && b.form(&b.write, shape.row_iters) == AccessForm::PerRow {
-            // Every thread of a row has its value.
-            self.call("set_scope", [var(name), json!(0), json!("local")]);
-        }
+        let map = b.kind != BlockKind::Reduce;
         // A sum is copied where accesses may be; else one of its threads writes it.
         let copied = if map { wide && to_memory } else { last && self.stream.pipeline };
         let written = copied.then(|| self.bound("cache_write", [var(name), json!(0), json!("local")], "written"));
-        let from_memory = |r: &satune_ir::term::stream::Access| {
+        let from_memory = |r: &Access| {
             let along =
                 matches!(b.form(r, shape.row_iters), AccessForm::Full | AccessForm::PerColumn | AccessForm::SharedRow);
             along && self.stream.buffers.get(r.buffer).is_some_and(|x| plan.place(&x.name) != RowPlace::Registers)
         };
         let reads: Vec<usize> = (0..b.reads.len()).filter(|r| wide && from_memory(&b.reads[*r])).collect();
         let fragments = self.fragments(name, &reads);
-        Made { block: name.into(), written, fragments }
+        Made { block: name.into(), written, fragments, out: None }
     }
 
     /// Schedules the columns of a block that stands at the row, if it has any.
@@ -154,7 +204,7 @@ impl Writer<'_> {
             }
             None => self.own_fused(&m.block, b, shape.row_iters),
         };
-        self.columns(plan, m, columns, plan.unroll.get(number) == Some(&true), b.kind == BlockKind::Map);
+        self.columns(plan, m, columns, plan.unroll.get(number) == Some(&true), b.kind != BlockKind::Reduce);
     }
 
     /// The column loops of a block that stands at the row, as one: they come in the order of its iterators.
@@ -170,20 +220,26 @@ impl Writer<'_> {
         }
     }
 
-    /// Splits the columns into (serial or unrolled, threadIdx.x, vector).
+    /// Splits the columns of a block, and puts what it needs under the loop over threads.
     fn columns(&mut self, plan: &RowPlan, m: &Made, columns: serde_json::Value, unroll: bool, map: bool) {
+        let compute = m.written.as_ref().filter(|_| map).map(|_| m.block.as_str());
+        let thread = self.on_threads(plan, columns, unroll, compute.is_some());
+        self.at_thread(&thread, compute, &m.fragments);
+    }
+
+    /// Splits columns into (serial or unrolled, threadIdx.x, one access or unrolled); returns the second.
+    fn on_threads(&mut self, plan: &RowPlan, columns: serde_json::Value, unroll: bool, access: bool) -> String {
         let parts = self.split(columns, &[(plan.threads, "thread"), (plan.vector, "vector")], "columns");
         let (outer, thread, vector) = (&parts[0], &parts[1], &parts[2]);
         self.bind(thread, "threadIdx.x");
         if unroll {
             self.unroll(outer);
         }
-        match &m.written {
-            Some(_) if map => self.vectorize(vector),
-            _ => self.unroll(vector),
+        match access {
+            true => self.vectorize(vector),
+            false => self.unroll(vector),
         }
-        let compute = m.written.as_ref().filter(|_| map).map(|_| m.block.as_str());
-        self.at_thread(thread, compute, &m.fragments);
+        thread.clone()
     }
 
     /// Schedules a copy that is held for several blocks or rows.
