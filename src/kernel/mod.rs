@@ -381,8 +381,8 @@ pub enum Stmt {
         /// Value, converted to the array's type already.
         value: Value,
     },
-    /// Moves `width` neighbouring elements of one type in one access per side (16 bytes at most); one side at least is
-    /// a register array, or both are (then it costs nothing), or global to shared (then it goes through registers).
+    /// Moves `width` neighbouring elements of one type in one access per side (16 bytes at most); one side or both are a register
+    /// array (then it costs nothing), or both are memory (then it goes through registers).
     Copy {
         /// Target array.
         dst: ArrayId,

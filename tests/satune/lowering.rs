@@ -97,6 +97,34 @@ fn chain(scope: &str, one: bool, shift: i64) -> satune_ir::Program {
     b.finish(nests)
 }
 
+/// Wide copies between any two memories move all that they name.
+#[test]
+fn wide_copies_between_memories_are_whole() {
+    let copies = |scope: &str| {
+        let nest = |name: &str, to: &str, from: &str| {
+            format!(
+                "        for t in T.thread_binding(32, thread=\"threadIdx.x\"):\n            for v in T.vectorized(4):\n                \
+                 with T.sblock(\"{name}\"):\n                    vi = T.axis.spatial(4, b)\n                    vj = \
+                 T.axis.spatial(128, t * 4 + v)\n                    {to}[vi, vj] = {from}[vi, vj]\n"
+            )
+        };
+        let text = format!(
+            "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((4, 128), \"float32\"), C: T.Buffer((4, 128), \"float32\")):\n    B = \
+             T.sblock_alloc_buffer((4, 128), scope=\"{scope}\")\n    for b in T.thread_binding(4, thread=\"blockIdx.x\"):\n{}{}",
+            nest("B", "B", "A"),
+            nest("C", "C", "B"),
+        );
+        satune_ir::tvmscript::parse(&text).unwrap()
+    };
+    for scope in ["shared", "global", "local"] {
+        let module = lower(&copies(scope), &LowerOptions::default()).unwrap();
+        let mut params = vec![numbers(512, 4), vec![f64::NAN; 512]];
+        run(&module, &mut params);
+        assert_eq!(params[1], params[0], "{scope}\n{}", text(&module));
+        assert!(text(&module).matches("float4*>(").count() >= 4, "{scope}\n{}", text(&module));
+    }
+}
+
 #[test]
 fn buffers_between_kernels_and_threads() {
     let run_chain = |scope: &str, one: bool, shift: i64| -> Result<(Module, Vec<f64>), LowerError> {

@@ -60,7 +60,7 @@ fn random_results_on_the_way_are_seen() {
         for number in 0..rng.gen_range(3..=5) {
             let name = format!("{}{number}", if number == 0 { "R" } else { "B" });
             // The first is a reduction or what one reads; the last has rows.
-            let reduces = !reduced && number > 0 || number > 0 && rng.gen_bool(0.4);
+            let reduces = number > 0 && (!reduced || rng.gen_bool(0.4));
             reduced |= reduces;
             let value = |(name, full): &(String, bool)| {
                 let at = if *full { "vh, vi, vj" } else { "vh, vi" };

@@ -164,7 +164,7 @@ impl Emitter<'_> {
             }
         }
         let fits = to == Space::Register || from == Space::Register || (to, from) == (Space::Shared, Space::Global);
-        if fits {
+        if fits || width > 1 {
             return Stmt::Copy { dst, dst_index, src, src_index, width: width_u32, zero_unless };
         }
         let load = Value::Load(src, src_index);
