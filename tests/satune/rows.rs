@@ -1,6 +1,6 @@
 //! What kernels of rows do besides: results on the way are also copied to memory, for the caller or for other kernels; and a value of
 //! a row is read from anywhere. All are compiled and executed.
-use crate::support::{executed, samples, script, seed};
+use crate::support::{executed, kernels, samples, script, seed};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -27,10 +27,6 @@ for i in range(ROWS):
         vi = T.axis.spatial(ROWS, i)
         L[vi] = T.log(Z[vi]) + M[vi] - X[vi, Y[vi]]
 ";
-
-fn kernels(report: &Value) -> usize {
-    report["candidates"][0]["kernels"].as_array().unwrap().len()
-}
 
 fn sized(text: &str, rows: i64, columns: i64) -> String {
     text.replace("ROWS", &rows.to_string()).replace("COLUMNS", &columns.to_string())

@@ -63,6 +63,11 @@ pub fn executed(text: &str, gpu: &str, top: usize) -> serde_json::Value {
     report
 }
 
+/// How many kernels the best candidate of a report has.
+pub fn kernels(report: &serde_json::Value) -> usize {
+    report["candidates"][0]["kernels"].as_array().unwrap().len()
+}
+
 /// A program with parameters `name: shape, type`, separated by semicolons.
 pub fn script(params: &str, body: &str) -> String {
     let param = |text: &str| {

@@ -42,6 +42,17 @@ fn row_map(name: &str, m: i64, store: &str) -> String {
     )
 }
 
+/// A buffer between blocks.
+fn alloc(name: &str, dims: &[i64]) -> String {
+    let dims: String = dims.iter().map(|d| format!("{d}, ")).collect();
+    format!("{name} = T.sblock_alloc_buffer(({dims}), \"float32\")")
+}
+
+/// A parameter of two dimensions.
+fn matrix(name: &str, m: i64, n: i64) -> String {
+    format!("{name}: T.Buffer(({m}, {n}), \"float32\")")
+}
+
 fn row_sum(m: i64, n: i64) -> Program {
     let nest = reduce("sum", m, n, "S", "T.float32(0)", "S[vi] + A[vi, vj]");
     program(&format!("A: T.Buffer(({m}, {n}), \"float32\"), S: T.Buffer(({m},), \"float32\")"), &[], &[&nest])
@@ -51,7 +62,7 @@ fn mean(m: i64, n: i64) -> Program {
     let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), S: T.Buffer(({m},), \"float32\")");
     let sum = reduce("sum", m, n, "s", "T.float32(0)", "s[vi] + A[vi, vj]");
     let divide = row_map("divide", m, &format!("S[vi] = s[vi] / T.float32({n})"));
-    program(&params, &[&format!("s = T.sblock_alloc_buffer(({m},), \"float32\")")], &[&sum, &divide])
+    program(&params, &[&alloc("s", &[m])], &[&sum, &divide])
 }
 
 /// The largest of a row, something of each element and it, the sum of those, in another buffer something of each and that.
@@ -61,10 +72,9 @@ fn four_stages(m: i64, n: i64, less: &str, norm: &str) -> Program {
 }
 
 fn stages(m: i64, n: i64, params: &str, less: &str, norm: &str) -> Program {
-    let alloc = |name: &str, shape: String| format!("{name} = T.sblock_alloc_buffer({shape}, \"float32\")");
-    let all = [("x", format!("({m},)")), ("e", format!("({m}, {n})")), ("s", format!("({m},)"))];
+    let all: [(&str, &[i64]); 3] = [("x", &[m]), ("e", &[m, n]), ("s", &[m])];
     let own = all.into_iter().filter(|(name, _)| !params.contains(&format!("{name}: ")));
-    let own: Vec<String> = own.map(|(name, shape)| alloc(name, shape)).collect();
+    let own: Vec<String> = own.map(|(name, dims)| alloc(name, dims)).collect();
     program(
         params,
         &own.iter().map(String::as_str).collect::<Vec<_>>(),
@@ -109,7 +119,7 @@ fn heads(h: i64, m: i64, n: i64) -> Program {
     let less = format!(
         "for i, j, k in T.grid({h}, {m}, {n}):\n    with T.sblock(\"less\"):\n        vi, vj, vk = T.axis.remap(\"SSS\", [i, j, k])\n        B[vi, vj, vk] = A[vi, vj, vk] - s[vi, vj] * T.float32(0.5)"
     );
-    program(&params, &[&format!("s = T.sblock_alloc_buffer(({h}, {m}), \"float32\")")], &[&sum, &less])
+    program(&params, &[&alloc("s", &[h, m])], &[&sum, &less])
 }
 
 /// The last two of three axes change places.
@@ -137,10 +147,9 @@ fn chain(m: i64, n: i64) -> Program {
     let params = format!(
         "A: T.Buffer(({m}, {n}), \"float32\"), b: T.Buffer(({n},), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")"
     );
-    let alloc = |name: &str| format!("{name} = T.sblock_alloc_buffer(({m}, {n}), \"float32\")");
     program(
         &params,
-        &[&alloc("p"), &alloc("q")],
+        &[&alloc("p", &[m, n]), &alloc("q", &[m, n])],
         &[
             &map("add", m, n, "p[vi, vj] = A[vi, vj] + b[vj]"),
             &map("twice", m, n, "q[vi, vj] = p[vi, vj] * T.float32(2)"),
@@ -153,7 +162,7 @@ fn chain(m: i64, n: i64) -> Program {
 fn swap(m: i64, n: i64) -> Program {
     let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
     let copy = |name: &str, to: &str, from: &str| map(name, m, n, &format!("{to}[vi, vj] = {from}[vi, vj]"));
-    let kept = format!("t = T.sblock_alloc_buffer(({m}, {n}), \"float32\")");
+    let kept = alloc("t", &[m, n]);
     program(&params, &[&kept], &[&copy("keep", "t", "A"), &copy("there", "A", "B"), &copy("back", "B", "t")])
 }
 
@@ -166,7 +175,7 @@ fn gather(m: i64, n: i64) -> Program {
 /// Zeros around rows, and sums of three neighbours, loops in another order than iterators.
 fn padded(m: i64, n: i64) -> Program {
     let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
-    let (wide, padded) = (n + 2, format!("p = T.sblock_alloc_buffer(({m}, {}), \"float32\")", n + 2));
+    let (wide, padded) = (n + 2, alloc("p", &[m, n + 2]));
     let pad = map(
         "pad",
         m,
@@ -459,25 +468,23 @@ fn every_side_condition_is_needed() {
 
 /// Two row sums and a map of both.
 fn two_sums(m: i64, n: i64) -> Program {
-    let params = format!(
-        "A: T.Buffer(({m}, {n}), \"float32\"), D: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")"
-    );
-    let alloc = |name: &str| format!("{name} = T.sblock_alloc_buffer(({m},), \"float32\")");
+    let params = ["A", "D", "B"].map(|name| matrix(name, m, n)).join(", ");
     let sum =
         |name: &str, to: &str, of: &str| reduce(name, m, n, to, "T.float32(0)", &format!("{to}[vi] + {of}[vi, vj]"));
     let add = map("add", m, n, "B[vi, vj] = A[vi, vj] + s[vi] * t[vi]");
-    program(&params, &[&alloc("s"), &alloc("t")], &[&sum("first", "s", "A"), &sum("second", "t", "D"), &add])
+    program(
+        &params,
+        &[&alloc("s", &[m]), &alloc("t", &[m])],
+        &[&sum("first", "s", "A"), &sum("second", "t", "D"), &add],
+    )
 }
 
 /// Rows less their maxima, other sums, and columns of both: nobody reads the rows of a kernel of the first three there.
 fn apart(m: i64, n: i64) -> Program {
-    let matrix = |name: &str, m: i64, n: i64| format!("{name}: T.Buffer(({m}, {n}), \"float32\")");
     let params = [matrix("A", m, n), matrix("D", m, n), matrix("B", n, m)].join(", ");
-    let alloc = |name: &str, shape: String| format!("{name} = T.sblock_alloc_buffer({shape}, \"float32\")");
-    let (x, e, s) = (alloc("x", format!("({m},)")), alloc("e", format!("({m}, {n})")), alloc("s", format!("({m},)")));
     program(
         &params,
-        &[&x, &e, &s],
+        &[&alloc("x", &[m]), &alloc("e", &[m, n]), &alloc("s", &[m])],
         &[
             &reduce("max", m, n, "x", "T.min_value(\"float32\")", "T.max(x[vi], A[vi, vj])"),
             &map("less", m, n, "e[vi, vj] = A[vi, vj] - x[vi]"),
@@ -489,12 +496,10 @@ fn apart(m: i64, n: i64) -> Program {
 
 /// Rows less their maxima, two sums of others, and a map of all: a kernel that ends with the first sum makes rows that nobody in it reads.
 fn unread(m: i64, n: i64) -> Program {
-    let params = ["A", "D", "B"].map(|name| format!("{name}: T.Buffer(({m}, {n}), \"float32\")")).join(", ");
-    let alloc = |name: &str, shape: String| format!("{name} = T.sblock_alloc_buffer({shape}, \"float32\")");
-    let row = |name: &str| alloc(name, format!("({m},)"));
+    let params = ["A", "D", "B"].map(|name| matrix(name, m, n)).join(", ");
     program(
         &params,
-        &[&row("x"), &alloc("e", format!("({m}, {n})")), &row("s"), &row("t")],
+        &[&alloc("x", &[m]), &alloc("e", &[m, n]), &alloc("s", &[m]), &alloc("t", &[m])],
         &[
             &reduce("max", m, n, "x", "T.min_value(\"float32\")", "T.max(x[vi], A[vi, vj])"),
             &map("less", m, n, "e[vi, vj] = A[vi, vj] - x[vi]"),
@@ -508,8 +513,7 @@ fn unread(m: i64, n: i64) -> Program {
 /// Maps, each of the one before.
 fn maps(count: usize, m: i64, n: i64) -> Program {
     let params = format!("A0: T.Buffer(({m}, {n}), \"float32\"), A{count}: T.Buffer(({m}, {n}), \"float32\")");
-    let allocations: Vec<String> =
-        (1..count).map(|at| format!("A{at} = T.sblock_alloc_buffer(({m}, {n}), \"float32\")")).collect();
+    let allocations: Vec<String> = (1..count).map(|at| alloc(&format!("A{at}"), &[m, n])).collect();
     let nests: Vec<String> = (1..=count)
         .map(|at| map(&format!("m{at}"), m, n, &format!("A{at}[vi, vj] = A{}[vi, vj] + T.float32({at})", at - 1)))
         .collect();

@@ -2,8 +2,7 @@
 use super::emit::{guarded, Emitter};
 use super::linear::Linear;
 use super::pred::Pred;
-use super::value::zero;
-use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Unroll, Value};
+use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Unroll};
 use crate::lower::index::{add, c, mul};
 use satune_ir::VarId;
 
@@ -151,8 +150,7 @@ impl Emitter<'_> {
         asynchronous: bool,
     ) -> Stmt {
         let (to, from) = (self.array(dst).space, self.array(src).space);
-        let dtype = self.array(dst).dtype;
-        let bytes = width * i64::from(dtype.bytes());
+        let bytes = width * i64::from(self.array(dst).dtype.bytes());
         let width_u32 = width as u32;
         if asynchronous && (to, from) == (Space::Shared, Space::Global) {
             if matches!(bytes, 4 | 8 | 16) {
@@ -163,16 +161,7 @@ impl Emitter<'_> {
                 self.notes.push(note);
             }
         }
-        let fits = to == Space::Register || from == Space::Register || (to, from) == (Space::Shared, Space::Global);
-        if fits || width > 1 {
-            return Stmt::Copy { dst, dst_index, src, src_index, width: width_u32, zero_unless };
-        }
-        let load = Value::Load(src, src_index);
-        let value = match zero_unless {
-            Cond::True => load,
-            cond => Value::Select(cond, Box::new(load), Box::new(zero(dtype))),
-        };
-        Stmt::Store { array: dst, index: dst_index, value }
+        Stmt::Copy { dst, dst_index, src, src_index, width: width_u32, zero_unless }
     }
 }
 

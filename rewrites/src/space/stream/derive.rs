@@ -179,13 +179,13 @@ impl Writer<'_> {
 
     /// Copies of what a block reads into registers, by wide accesses: (copy, ...) for the reads of these numbers.
     fn fragments(&mut self, block: &str, reads: &[usize]) -> Vec<String> {
-        reads
-            .iter()
-            .map(|r| {
-                let args = [var(block), json!(r), json!("local"), json!([format!("${block}")])];
-                self.bound("cache_read", args, "fragment")
-            })
-            .collect()
+        reads.iter().map(|r| self.copy_for(block, *r, "local", "fragment")).collect()
+    }
+
+    /// A copy of what a block reads, for it alone: others that read the buffer read it still.
+    fn copy_for(&mut self, block: &str, read: usize, scope: &str, stem: &str) -> String {
+        let args = [var(block), json!(read), json!(scope), json!([format!("${block}")])];
+        self.bound("cache_read", args, stem)
     }
 
     /// Puts copies, and the computation between them, under the loop over threads.

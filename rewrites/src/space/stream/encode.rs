@@ -1,5 +1,6 @@
 //! From a program to the streaming blocks that it is made of, and to what inlining makes of it.
 use super::blocks::{moves, MOST_BLOCKS};
+use super::programs::Programs;
 use super::read::{self, StreamError};
 use super::steps::{calls, offered};
 use super::tiled::with_contractions;
@@ -14,13 +15,13 @@ use std::collections::BTreeSet;
 /// # Errors
 /// When the program is something else; the message says what does not fit.
 pub fn streams(program: &Program) -> Result<Streams, StreamError> {
-    let (mut source, mut plain) = source(program)?;
+    let (mut source, mut programs, mut plain) = source(program)?;
     source.parts = offered(&source.stream);
     let other = |b: &&StreamBlock| b.kind == BlockKind::Other;
     let mut plainly: BTreeSet<String> = source.stream.blocks.iter().filter(other).map(|b| b.name.clone()).collect();
     let mut whole = BTreeSet::new();
     loop {
-        let (streams, [covered, by_parts]) = source.works([&plainly, &whole]);
+        let (streams, [covered, by_parts]) = source.works([&plainly, &whole], &mut programs);
         let Some(block) = (!covered).then(|| first_uncovered(streams.whole())).flatten() else {
             return Ok(Streams { plain, ..streams });
         };
@@ -43,7 +44,7 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
 /// # Errors
 /// When the program is none of streaming blocks, or a primitive refuses a step of the plan.
 pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, StreamError> {
-    let (mut source, plain) = source(program)?;
+    let (mut source, mut programs, plain) = source(program)?;
     source.only = Some(plan);
     source.parts = Some(plan.parts).into_iter().filter(|parts| *parts > 1).collect();
     let left = |kernel: &KernelPlan| match kernel {
@@ -51,9 +52,9 @@ pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, Strea
         _ => None,
     };
     let plainly = plan.kernels.iter().filter_map(left).collect();
-    let (streams, _) = source.works([&plainly, &BTreeSet::new()]);
+    let (streams, _) = source.works([&plainly, &BTreeSet::new()], &mut programs);
     let Some(way) = streams.way_of(plan) else {
-        return Err(StreamError::Program { reason: refused(&source, plan) });
+        return Err(StreamError::Program { reason: refused(program, plan) });
     };
     match plan.kernels.iter().zip(&way.kernels).find(|(kernel, work)| !kernel.fits(work)) {
         None => Ok(Streams { plain, ..streams }),
@@ -65,8 +66,11 @@ pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, Strea
 }
 
 /// Why a plan has no way through the works of a program.
-fn refused(source: &Source<'_>, plan: &StreamPlan) -> String {
-    let mut state = source.replay.clone();
+fn refused(program: &Program, plan: &StreamPlan) -> String {
+    let mut state = match Replay::strict(program) {
+        Ok(state) => state,
+        Err(error) => return error.detail.clone(),
+    };
     for call in plan.inlined.iter().flat_map(calls) {
         if let Err(error) = state.call(&call) {
             return error.detail.clone();
@@ -78,9 +82,12 @@ fn refused(source: &Source<'_>, plan: &StreamPlan) -> String {
     }
 }
 
-/// A source program, and those of its blocks that are left to plain kernels.
-fn source(program: &Program) -> Result<(Source<'static>, Vec<(String, String)>), StreamError> {
-    let replay = Replay::strict(program).map_err(|e| StreamError::Program { reason: e.detail.clone() })?;
+/// Blocks that are left to plain kernels, and why.
+type Plain = Vec<(String, String)>;
+
+/// A source program, what is made of it, and those of its blocks that are left to plain kernels.
+fn source(program: &Program) -> Result<(Source<'static>, Programs, Plain), StreamError> {
+    let replay = Replay::new(program).map_err(|e| StreamError::Program { reason: e.detail.clone() })?;
     let mut plain = Vec::new();
     let mut told = |block: &str, why: String| plain.push((block.to_string(), why));
     let moves = moves(&replay.schedule);
@@ -96,7 +103,8 @@ fn source(program: &Program) -> Result<(Source<'static>, Vec<(String, String)>),
     }
     let made = stream.blocks.iter().map(|b| stream.buffers[b.write.buffer].name.clone()).collect();
     let stream = with_contractions(stream, &replay, &made);
-    Ok((Source { replay, stream, made, moves, parts: Vec::new(), only: None }, plain))
+    let programs = Programs::of(replay, stream.clone(), made, moves);
+    Ok((Source { stream, parts: Vec::new(), only: None }, programs, plain))
 }
 
 /// The furthest block that kernels do not reach when none is inlined.

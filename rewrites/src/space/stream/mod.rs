@@ -4,6 +4,7 @@ mod condition;
 mod derive;
 mod encode;
 mod menu;
+mod programs;
 mod read;
 pub mod rules;
 mod steps;

@@ -296,7 +296,7 @@ fn read_block(
     let written = loops_follow(&places, &iters)
         .and_then(|()| one_value(block))
         .and_then(|()| buffers.access(block, order, first));
-    let gathers = !reduces && written.is_ok();
+    let sets_one = !reduces && written.is_ok();
     let known = written.and_then(|write| {
         let reads = block.reads.iter().map(|region| buffers.access(block, order, region));
         Ok((reads.collect::<Result<Vec<_>, _>>()?, write))
@@ -309,7 +309,7 @@ fn read_block(
             (BlockKind::Other, block.reads.iter().chain(others).map(&mut rough).collect(), rough(first))
         }
     };
-    let gathers = gathers && kind == BlockKind::Other && write.known;
+    let gathers = sets_one && kind == BlockKind::Other && write.known;
     let (name, sums) = (block.name.clone(), kind == BlockKind::Reduce);
     let stores = values.len();
     let own = |v: &&Expr| visit::loads(v).iter().any(|(b, _)| block.writes.iter().any(|w| w.buffer == *b));

@@ -2,12 +2,10 @@
 //! its own. It is decided block by block: what goes away is inlined where it is read, what stays shares the kernel of those that
 //! stayed before it, or begins another. What is left then knows nothing of how it came about, so that different ways meet there.
 use super::blocks::{begins_kernel, is_kernel, only_plainly, others, MOST_BLOCKS};
+use super::programs::Programs;
 use super::steps::{calls, part_calls, parting};
-use super::tiled::{alone, read};
 use super::StreamMenu;
-use crate::replay::Replay;
 use crate::space::nests::{parts, times_loaded};
-use crate::Call;
 use satune_ir::term::stream::{
     Become, BlockKind, Choices, How, Inlining, KernelPlan, Parting, Point, Stream, StreamPlan, Streams,
 };
@@ -19,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 struct Bounds {
     /// Most blocks of a kernel.
     kernel: usize,
-    /// Most times that one block computes blocks of the source: a value that is read twice is computed twice where it is inlined, so
-    /// that a chain of such values doubles with each.
-    merged: usize,
+    /// Most times that blocks of the source are computed again, where others read them: a value that is read twice is computed twice
+    /// where it is inlined, so that a chain of such values doubles with each.
+    again: usize,
     /// Whether a block stays that may as well be inlined: one other block reads it, once for each time that it is computed.
     stays: bool,
     /// Most blocks of a program for which it is tried.
@@ -29,33 +27,39 @@ struct Bounds {
 }
 
 /// Where there are too many works, less is looked at. The last are few in every program.
-const BOUNDS: [Bounds; 7] = [
-    Bounds { kernel: MOST_BLOCKS, merged: MOST_BLOCKS, stays: true, program: 64 },
-    Bounds { kernel: MOST_BLOCKS, merged: MOST_BLOCKS, stays: false, program: 96 },
-    Bounds { kernel: 8, merged: MOST_BLOCKS, stays: true, program: 64 },
-    Bounds { kernel: 6, merged: 24, stays: true, program: 96 },
-    Bounds { kernel: 4, merged: 12, stays: true, program: 128 },
-    Bounds { kernel: 3, merged: 6, stays: true, program: MOST_BLOCKS },
-    Bounds { kernel: 2, merged: 3, stays: true, program: MOST_BLOCKS },
+const BOUNDS: [Bounds; 8] = [
+    Bounds { kernel: MOST_BLOCKS, again: MOST_AGAIN, stays: true, program: 64 },
+    Bounds { kernel: MOST_BLOCKS, again: MOST_AGAIN, stays: false, program: 96 },
+    Bounds { kernel: MOST_BLOCKS, again: 4, stays: true, program: 64 },
+    Bounds { kernel: MOST_BLOCKS, again: 0, stays: true, program: 96 },
+    Bounds { kernel: MOST_BLOCKS, again: 0, stays: false, program: 128 },
+    Bounds { kernel: 4, again: 2, stays: true, program: 128 },
+    Bounds { kernel: 3, again: 1, stays: true, program: MOST_BLOCKS },
+    Bounds { kernel: 2, again: 1, stays: true, program: MOST_BLOCKS },
 ];
+/// The same of what is computed again in any program: what is computed more often is no good schedule.
+const MOST_AGAIN: usize = 255;
 /// Most works, and about the most e-nodes of row kernels: what a space's size grows with.
 const MOST_WORKS: usize = 4_000;
-const MOST_NODES: usize = 1_000_000;
+const MOST_NODES: usize = 128_000;
 
 impl Bounds {
-    /// What is not looked at, for people; `merged` where a block was not inlined because of these bounds, `gone` where one was.
-    fn text(self, merged: bool, gone: bool) -> Option<String> {
+    /// What is not looked at, for people; `again` where a block was not inlined because of these bounds, `gone` where one was.
+    fn text(self, again: bool, gone: bool) -> Option<String> {
         let kernel = (self.kernel < MOST_BLOCKS).then(|| format!("kernels of more than {} blocks", self.kernel));
-        let merged = merged.then(|| format!("blocks that compute the source's more than {} times", self.merged));
+        let again = again.then(|| match self.again {
+            0 => "programs where a block is computed again where it is read".to_string(),
+            most => format!("programs where blocks are computed again more than {most} times"),
+        });
         let gone = gone.then(|| "programs where a block stays that one other reads once".to_string());
-        let parts: Vec<String> = kernel.into_iter().chain(merged).chain(gone).collect();
+        let parts: Vec<String> = kernel.into_iter().chain(again).chain(gone).collect();
         (!parts.is_empty()).then(|| format!("{} are not looked at: there are too many", parts.join(", and ")))
     }
 }
 
-/// A work as a program of its own.
+/// A work as a program of its own: its number, and what else is known of it.
 struct Rest {
-    replay: Replay,
+    program: usize,
     facts: Facts,
 }
 
@@ -72,35 +76,35 @@ struct Facts {
     plainly: BTreeSet<String>,
     /// Parameters of the source that earlier kernels touch.
     touched: BTreeSet<String>,
-    /// How often a block computes blocks of the source besides itself.
-    merged: BTreeMap<String, usize>,
+    /// How much blocks compute besides themselves.
+    inlined: BTreeMap<String, Inlined>,
 }
 
-/// What makes works equal: the text of the program, and what else is known of it.
-type Key = (String, i64, bool, [BTreeSet<String>; 3]);
+/// What was inlined into a block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Inlined {
+    /// How often it computes blocks of the source besides itself.
+    times: usize,
+    /// How many of these are computed elsewhere, too, or here before.
+    again: usize,
+}
+
+/// What makes works equal: the program, and what else is known of it.
+type Key = (usize, i64, bool, [BTreeSet<String>; 3]);
 
 impl Rest {
     fn key(&self) -> Key {
-        let text = satune_ir::tvmscript::print(self.replay.schedule.program());
         let Facts { parts, any, parted, plainly, touched, .. } = &self.facts;
-        (text, *parts, *any, [parted.clone(), plainly.clone(), touched.clone()])
+        (self.program, *parts, *any, [parted.clone(), plainly.clone(), touched.clone()])
     }
 }
 
 /// There are more works than are looked at.
 struct TooMany;
 
-/// What the primitives say of calls on a part of a program, by the text of both.
-type Legal = HashMap<String, bool>;
-
 /// The source program, read.
 pub(super) struct Source<'p> {
-    pub replay: Replay,
     pub stream: Stream,
-    /// Names of the buffers that its blocks write.
-    pub made: BTreeSet<String>,
-    /// Whether blocks may move at all.
-    pub moves: bool,
     /// Parts that rows are split into, beside 1.
     pub parts: Vec<i64>,
     /// Where only one plan's way is wanted.
@@ -110,24 +114,23 @@ pub(super) struct Source<'p> {
 impl Source<'_> {
     /// All works, with these blocks left to plain kernels, the second ones where rows stay whole; and whether there is a schedule
     /// without tiles, which depend on the GPU: one of whole rows, and any.
-    pub fn works(&self, plainly: [&BTreeSet<String>; 2]) -> (Streams, [bool; 2]) {
-        let mut legal = Legal::new();
+    pub fn works(&self, plainly: [&BTreeSet<String>; 2], programs: &mut Programs) -> (Streams, [bool; 2]) {
         let fits = |bounds: &&Bounds| self.only.is_some() || self.stream.blocks.len() <= bounds.program;
         let mut all = BOUNDS.iter().filter(fits).peekable();
         loop {
             let bounds = *all.next().unwrap_or(&BOUNDS[BOUNDS.len() - 1]);
-            let mut explorer = Explorer::new(self, bounds, legal);
+            let mut explorer = Explorer::new(self, bounds, programs);
             let whole = explorer.explore(plainly).is_ok() && (bounds.stays || explorer.some());
             if whole || all.peek().is_none() {
                 return explorer.finished();
             }
-            legal = explorer.legal;
         }
     }
 }
 
 struct Explorer<'a> {
     source: &'a Source<'a>,
+    programs: &'a mut Programs,
     bounds: Bounds,
     parameters: BTreeSet<String>,
     works: Vec<Stream>,
@@ -137,7 +140,6 @@ struct Explorer<'a> {
     roots: Vec<(i64, usize)>,
     choices: BTreeMap<Point, Choices>,
     queue: VecDeque<Point>,
-    legal: Legal,
     /// E-nodes of row kernels, about.
     nodes: usize,
     /// Whether a block was not inlined because of the bounds.
@@ -147,10 +149,11 @@ struct Explorer<'a> {
 }
 
 impl<'a> Explorer<'a> {
-    fn new(source: &'a Source<'a>, bounds: Bounds, legal: Legal) -> Explorer<'a> {
+    fn new(source: &'a Source<'a>, bounds: Bounds, programs: &'a mut Programs) -> Explorer<'a> {
         let parameters = source.stream.buffers.iter().filter(|b| b.param).map(|b| b.name.clone()).collect();
         Explorer {
             source,
+            programs,
             bounds,
             parameters,
             works: Vec::new(),
@@ -160,7 +163,6 @@ impl<'a> Explorer<'a> {
             roots: Vec::new(),
             choices: BTreeMap::new(),
             queue: VecDeque::new(),
-            legal,
             nodes: 0,
             too_often: false,
             gone: false,
@@ -179,11 +181,11 @@ impl<'a> Explorer<'a> {
                 any: *parts == 1,
                 plainly,
                 touched: BTreeSet::new(),
-                merged: BTreeMap::new(),
+                inlined: BTreeMap::new(),
             };
             let mut stream = self.source.stream.clone();
             facts.plainly.iter().for_each(|block| only_plainly(&mut stream, block));
-            let number = self.add(Rest { replay: self.source.replay.clone(), facts }, stream);
+            let number = self.add(Rest { program: 0, facts }, stream);
             self.roots.push((*parts, number));
         }
         while let Some(at) = self.queue.pop_front() {
@@ -215,13 +217,13 @@ impl<'a> Explorer<'a> {
 
     /// A work that primitives made of another, as far as it is one of streaming blocks, of which at most so many are left to plain
     /// kernels.
-    fn made(&mut self, replay: Replay, mut facts: Facts, plain: usize) -> Option<usize> {
-        let mut stream = read(&replay, &self.source.made).ok()?;
+    fn made(&mut self, program: usize, mut facts: Facts, plain: usize) -> Option<usize> {
+        let mut stream = self.programs.stream(program)?.clone();
         stream.pipeline &= self.source.stream.pipeline;
         let here: BTreeSet<&String> = stream.blocks.iter().map(|b| &b.name).collect();
         facts.plainly.retain(|name| here.contains(name));
         facts.parted.retain(|name| here.contains(name));
-        facts.merged.retain(|name, _| here.contains(name));
+        facts.inlined.retain(|name, _| here.contains(name));
         facts.plainly.iter().for_each(|block| only_plainly(&mut stream, block));
         (others(&stream) <= plain).then_some(())?;
         let written: BTreeSet<usize> = stream.blocks.iter().map(|b| b.write.buffer).collect();
@@ -231,7 +233,7 @@ impl<'a> Explorer<'a> {
                 if buffer.param { facts.touched.contains(&buffer.name) } else { !written.contains(&number) };
         }
         facts.touched.retain(|name| stream.buffer(name).is_some());
-        Some(self.add(Rest { replay, facts }, stream))
+        Some(self.add(Rest { program, facts }, stream))
     }
 
     /// The point in another work where it goes on.
@@ -296,7 +298,7 @@ impl<'a> Explorer<'a> {
     fn read_once(&self, work: usize, block: usize) -> bool {
         let blocks = &self.works[work].blocks;
         let [_, reader] = self.with_readers(work, block)[..] else { return false };
-        let program = self.rests[&work].replay.schedule.program();
+        let program = self.program(work);
         let made = &self.works[work].buffers[blocks[block].write.buffer].name;
         blocks[reader].instances() == blocks[block].instances()
             && times_loaded(program, parts(program)[reader], made) == 1
@@ -330,13 +332,12 @@ impl<'a> Explorer<'a> {
             // Where no row was split, that is said by one part.
             true => self.rests[&work].facts.any.then_some(None)?,
             false => {
-                let rest = &self.rests[&work];
-                let mut facts = rest.facts.clone();
+                let Rest { program, facts } = &self.rests[&work];
+                let (program, mut facts) = (*program, facts.clone());
                 let touched = kernel.buffers.iter().map(|b| &b.name).filter(|name| self.parameters.contains(*name));
                 facts.touched.extend(touched.cloned());
-                let program = rest.replay.schedule.program();
-                let replay = Replay::new(&alone(program, &parts(program), &|at| at >= kept)).ok()?;
-                Some(self.made(replay, facts, usize::MAX)?)
+                let rest = self.programs.rest(program, kept)?;
+                Some(self.made(rest, facts, usize::MAX)?)
             }
         };
         Some((self.kernel(kernel), rest))
@@ -366,20 +367,9 @@ impl<'a> Explorer<'a> {
         self.works.len() - 1
     }
 
-    /// Whether the primitives take calls on some blocks of a work: of these blocks alone, for no others matter.
-    fn legal(&mut self, work: usize, blocks: &[usize], calls: &[Call]) -> bool {
-        let program = self.rests[&work].replay.schedule.program();
-        let part = alone(program, &parts(program), &|at| blocks.contains(&at));
-        let takes = |mut part: Replay| calls.iter().all(|call| part.call(call).is_ok());
-        let key = format!("{}{calls:?}", satune_ir::tvmscript::print(&part));
-        self.source.moves && *self.legal.entry(key).or_insert_with(|| Replay::strict(&part).is_ok_and(takes))
-    }
-
-    /// What calls on some blocks make of a work, where they are legal.
-    fn tried(&mut self, work: usize, blocks: &[usize], calls: &[Call]) -> Option<Replay> {
-        self.legal(work, blocks, calls).then_some(())?;
-        let mut replay = self.rests[&work].replay.clone();
-        calls.iter().all(|call| replay.call(call).is_ok()).then_some(replay)
+    /// The program that a work is.
+    fn program(&self, work: usize) -> &Program {
+        self.programs.program(self.rests[&work].program)
     }
 
     /// A block, and those that read what it writes.
@@ -403,18 +393,19 @@ impl<'a> Explorer<'a> {
         let work = usize::from(at.work);
         let inlining = Inlining { block: self.works[work].blocks[block].name.clone(), reverse };
         let wanted = self.source.only.is_none_or(|plan| plan.inlined.contains(&inlining));
-        (wanted && self.legal(work, &involved, &calls(&inlining))).then_some(())?;
-        let rest = &self.rests[&work];
-        let mut facts = rest.facts.clone();
+        let calls = calls(&inlining);
+        let Rest { program, facts } = &self.rests[&work];
+        let (program, mut facts) = (*program, facts.clone());
+        (wanted && self.programs.legal(program, &involved, &calls)).then_some(())?;
         let stream = &self.works[work];
         // What inlining makes may be no streaming program any more; then it is no way.
         let plain = others(stream);
-        if merge(&mut facts, stream, rest.replay.schedule.program(), &inlining) > self.bounds.merged {
+        if merge(&mut facts, stream, self.programs.program(program), &inlining) > self.bounds.again {
             self.too_often = true;
             return None;
         }
-        let replay = self.tried(work, &involved, &calls(&inlining))?;
-        let to = self.made(replay, facts, plain)?;
+        let made = self.programs.next(program, &involved, &calls)?;
+        let to = self.made(made, facts, plain)?;
         let to = self.goes_on(to, Point { open: at.kept > 0 && !reverse, ..at });
         Some(Become { how: How::Inline(inlining), to })
     }
@@ -443,13 +434,13 @@ impl<'a> Explorer<'a> {
         let stream = &self.works[work];
         let written = stream.blocks[last].write.buffer;
         let mut others = stream.blocks[reader].reads.iter().filter(|r| r.buffer != written);
-        if others.any(|r| self.source.made.contains(&stream.buffers[r.buffer].name)) {
+        if others.any(|r| self.programs.made().contains(&stream.buffers[r.buffer].name)) {
             return None;
         }
         let goes = |explorer: &mut Self, block: usize| {
             let inlining = Inlining { block: explorer.works[work].blocks[block].name.clone(), reverse: false };
             let involved = explorer.with_readers(work, block);
-            explorer.legal(work, &involved, &calls(&inlining))
+            explorer.programs.legal(explorer.rests[&work].program, &involved, &calls(&inlining))
         };
         if goes(self, last) || goes(self, reader) {
             return None;
@@ -466,9 +457,10 @@ impl<'a> Explorer<'a> {
     }
 
     fn parted(&mut self, work: usize, kept: usize, parting: &Parting) -> Option<usize> {
-        let mut facts = self.rests[&work].facts.clone();
-        let replay = self.tried(work, &[kept], &part_calls(parting, facts.parts, 0))?;
-        let next = read(&replay, &self.source.made).ok()?;
+        let Rest { program, facts } = &self.rests[&work];
+        let (program, mut facts) = (*program, facts.clone());
+        let made = self.programs.next(program, &[kept], &part_calls(parting, facts.parts, 0))?;
+        let next = self.programs.stream(made)?.clone();
         let old = &self.works[work].blocks;
         let is_part = |name: &String| *name == parting.block || old.iter().all(|b| b.name != *name);
         for (at, block) in next.blocks.iter().enumerate().filter(|(_, b)| is_part(&b.name)) {
@@ -479,7 +471,7 @@ impl<'a> Explorer<'a> {
             }
         }
         facts.any = true;
-        self.made(replay, facts, usize::MAX)
+        self.made(made, facts, usize::MAX)
     }
 
     /// Whether there is a schedule, of whole rows or others, with what is tiled.
@@ -534,26 +526,29 @@ impl<'a> Explorer<'a> {
     }
 }
 
-/// Notes what an inlined block goes into; returned is how often blocks of the source are computed there at most: once for each load
-/// of what they make.
+/// Notes what an inlined block goes into; returned is how often blocks of the source are computed again there and elsewhere: once for
+/// each load of what they make, but the first.
 fn merge(facts: &mut Facts, stream: &Stream, program: &Program, inlining: &Inlining) -> usize {
     let Some(at) = stream.blocks.iter().position(|b| b.name == inlining.block) else { return 0 };
     let parts = parts(program);
-    let times = |facts: &Facts, block: usize| 1 + facts.merged.get(&stream.blocks[block].name).copied().unwrap_or(0);
+    let before = |block: usize| facts.inlined.get(&stream.blocks[block].name).copied().unwrap_or_default();
     let mut into = Vec::new();
+    let mut first = true;
     for other in (0..stream.blocks.len()).filter(|other| *other != at) {
         let (producer, reader) = if inlining.reverse { (other, at) } else { (at, other) };
         let made = &stream.buffers[stream.blocks[producer].write.buffer].name;
         let loads = times_loaded(program, parts[reader], made);
         if loads > 0 {
-            into.push((other, times(facts, reader).saturating_add(times(facts, producer).saturating_mul(loads))));
+            let (made, read) = (before(producer), before(reader));
+            let times = made.times.saturating_add(1).saturating_mul(loads);
+            let new = if std::mem::take(&mut first) { (made.times + 1).saturating_sub(made.again) } else { 0 };
+            let again = read.again.saturating_add(times.saturating_sub(new));
+            into.push((other, Inlined { times: read.times.saturating_add(times), again }));
         }
     }
-    facts.merged.remove(&inlining.block);
-    for (block, times) in &into {
-        facts.merged.insert(stream.blocks[*block].name.clone(), times - 1);
-    }
-    into.into_iter().map(|(_, times)| times).max().unwrap_or(0)
+    facts.inlined.remove(&inlining.block);
+    facts.inlined.extend(into.into_iter().map(|(block, inlined)| (stream.blocks[block].name.clone(), inlined)));
+    facts.inlined.values().map(|inlined| inlined.again).fold(0, usize::saturating_add)
 }
 
 /// About how many e-nodes a row kernel takes: for its rows and threads, and for each block what it may choose times the places that

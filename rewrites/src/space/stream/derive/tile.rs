@@ -11,14 +11,7 @@ impl Writer<'_> {
         let along = plan.side / plan.vector;
         let side_by_side = plan.threads / along;
         let block = self.block(&plan.block);
-        let mut args = vec![var(&block), json!(access), json!("shared")];
-        // Another block may read the buffer, and not from this tile.
-        let buffer = b.reads[access].buffer;
-        if self.stream.blocks.iter().any(|other| other.name != b.name && other.reads.iter().any(|r| r.buffer == buffer))
-        {
-            args.push(json!([format!("${block}")]));
-        }
-        let tile = self.bound("cache_read", args, "tile");
+        let tile = self.copy_for(&block, access, "shared", "tile");
         let wide = plan.vector > 1;
         let written = wide.then(|| self.bound("cache_write", [var(&block), json!(0), json!("local")], "written"));
         // What else runs along the result's rows is read by wide accesses, too.
