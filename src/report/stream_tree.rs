@@ -33,7 +33,7 @@ pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
         tree.depth += 1;
         match kernel {
             KernelPlan::Row(p) => tree.row(p, from, to),
-            KernelPlan::Flat(p) => tree.flat(p, &stream.blocks[from]),
+            KernelPlan::Flat(p) => tree.flat(p, (from, to)),
             KernelPlan::Tile(p) => tree.tile(p, from),
             KernelPlan::Plain(_) => tree.plain(&stream.blocks[from]),
             KernelPlan::Tiled(_) => {}
@@ -132,12 +132,13 @@ impl Tree<'_> {
         }
     }
 
-    fn flat(&mut self, p: &FlatPlan, b: &StreamBlock) {
+    fn flat(&mut self, p: &FlatPlan, (from, to): (usize, usize)) {
         self.enter("row", p.side_by_side, &["threadIdx.y"]);
         self.enter("column", p.steps, &["unrolled"]);
         self.enter("column", p.threads, &["threadIdx.x"]);
         self.team = Team::Thread;
-        self.work(b, &wide(p.vector));
+        let stream = self.stream;
+        stream.blocks[from..to].iter().for_each(|b| self.work(b, &wide(p.vector)));
     }
 
     fn tile(&mut self, p: &TilePlan, from: usize) {

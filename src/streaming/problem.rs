@@ -138,31 +138,32 @@ impl StreamProblem {
             |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256, in_order: false });
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
         let options = LowerOptions::default();
-        let made = super::scheduled(&self.program, &plan, &self.streams, &options);
+        let streams = streams_of(&self.program, &plan)?;
+        let made = super::scheduled(&self.program, &plan, &streams, &options);
         let unknown = matches!(made, Err(ScheduledError::Lower(LowerError::Unsupported { .. })));
         let usual = self.streams.plain.is_empty() && self.streams.in_order().next().is_none();
         if usual && !unknown {
             return Ok(());
         }
         made.map_err(|e| NotStreaming::Lower(Box::new(e)))?;
-        let (small, _) = super::shrink::shrink(&self.program, &plan, &self.streams);
-        let streams = streams_of(&small, &plan)?;
-        if let Some(b) = streams.whole().blocks.iter().find(|b| b.instances() > MOST_CHECKED) {
+        let (small, _) = super::shrink::shrink(&self.program, &plan, &streams);
+        let of_small = streams_of(&small, &plan)?;
+        if let Some(b) = of_small.whole().blocks.iter().find(|b| b.instances() > MOST_CHECKED) {
             return Err(NotStreaming::Checked { block: b.name.clone(), instances: b.instances() });
         }
         Reference::of(&small, SEED, &|| true).map_err(|fault| NotStreaming::Inputs(Box::new(fault)))?;
-        self.own_threads(&plan)
+        self.own_threads(&plan, &streams)
     }
 
     /// Whether the threads that the source itself binds are apart. Nobody else has decided on them: where they race the program is
     /// wrong, and not its schedule.
-    fn own_threads(&self, plan: &StreamPlan) -> Result<(), NotStreaming> {
+    fn own_threads(&self, plan: &StreamPlan, streams: &Streams) -> Result<(), NotStreaming> {
         let own: Vec<&str> =
             self.streams.in_order().filter(|(_, why)| *why == BY_ITSELF).map(|(b, _)| &*b.name).collect();
         if own.is_empty() {
             return Ok(());
         }
-        let found = super::reduced(&self.program, plan, &self.streams, &LowerOptions::default());
+        let found = super::reduced(&self.program, plan, streams, &LowerOptions::default());
         let Ok(Reduced { source, made }) = found else { return Ok(()) };
         let Err(error) = scheduled::check_each(&source, &made, SEED, &|| true) else { return Ok(()) };
         let of_own = |kernel: &str| {

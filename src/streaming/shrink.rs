@@ -67,14 +67,12 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                 }
             }
             KernelPlan::Flat(p) => {
-                let (last, rows) = match blocks[0].iters.split_last() {
-                    Some(parts) => parts,
-                    None => continue,
-                };
-                want(last.axis, cut(last.extent, p.steps * p.threads * p.vector), p.vector);
-                for (i, iter) in rows.iter().enumerate() {
-                    let side = if i + 1 == rows.len() { p.side_by_side } else { 1 };
-                    want(iter.axis, 2 * side, side);
+                for (last, rows) in blocks.iter().filter_map(|b| b.iters.split_last()) {
+                    want(last.axis, cut(last.extent, p.steps * p.threads * p.vector), p.vector);
+                    for (i, iter) in rows.iter().enumerate() {
+                        let side = if i + 1 == rows.len() { p.side_by_side } else { 1 };
+                        want(iter.axis, 2 * side, side);
+                    }
                 }
             }
             KernelPlan::Plain(_) => {}

@@ -32,6 +32,7 @@ mod known;
 mod long;
 mod loops;
 mod lowering;
+mod maps;
 mod measuring;
 mod mutants;
 mod networks;

@@ -19,7 +19,7 @@ fn problem(operator: &str) -> (Program, Streams) {
 }
 
 /// Sums over several axes, or all, whose results have fewer axes than others or axes of one element; and maxima in place.
-pub const SUMS: [(&str, &str); 8] = [
+pub const SUMS: [(&str, &str); 9] = [
     (
         "total",
         r#"
@@ -98,6 +98,7 @@ def mean(A: T.Buffer((4096,), "float32"), C: T.Buffer((1, 1), "float32")):
     IN_PLACE,
     ("a sum of two tensors and its norm", SUM_AND_NORM),
     ("a normalisation and its statistics", STATISTICS),
+    ("maps of which some are results", MAPS),
 ];
 
 /// The caller sees the sum that is normalised, too, as the next layer of a network does.
@@ -119,6 +120,25 @@ def norm(X: T.Buffer((48, 1000), "float16"), D: T.Buffer((48, 1000), "float16"),
         with T.sblock("Y"):
             vi, vj = T.axis.remap("SS", [i, j])
             Y[vi, vj] = T.Cast("float16", T.Cast("float32", R[vi, vj]) * T.rsqrt(S[vi] / T.float32(1000) + T.float32(1)))
+"#;
+
+/// Maps over the same elements: two are results, one is read by both that come after it, and what is read is shared.
+const MAPS: &str = r#"
+@T.prim_func(s_tir=True)
+def maps(X: T.Buffer((48, 1000), "float32"), D: T.Buffer((48,), "float32"), Y: T.Buffer((48, 1000), "float32"), Z: T.Buffer((48, 1000), "float32")):
+    E = T.sblock_alloc_buffer((48, 1000), "float32")
+    for i, j in T.grid(48, 1000):
+        with T.sblock("E"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            E[vi, vj] = T.exp(X[vi, vj] * D[vi])
+    for i, j in T.grid(48, 1000):
+        with T.sblock("Y"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Y[vi, vj] = E[vi, vj] + D[vi]
+    for i, j in T.grid(48, 1000):
+        with T.sblock("Z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Z[vi, vj] = E[vi, vj] * Y[vi, vj] - X[vi, vj]
 "#;
 
 /// The caller sees the mean and the deviation of each row, as training does; in shapes of their own.

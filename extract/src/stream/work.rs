@@ -75,7 +75,7 @@ impl Passing {
     pub fn with(&self, kernel: &KernelPlan, stream: &Stream) -> KernelWork {
         let (from, to) = self.range;
         let mut work = match kernel {
-            KernelPlan::Flat(p) => flat(p, stream, &stream.blocks[from]),
+            KernelPlan::Flat(p) => flat(p, stream, (from, to)),
             KernelPlan::Row(p) => {
                 Rows::of(p, stream, (from, to)).map_or_else(KernelWork::default, |rows| rows.whole(p))
             }
@@ -120,16 +120,34 @@ fn read_bytes(stream: &Stream, blocks: &[StreamBlock], buffer: usize) -> f64 {
     most.min(stream.buffers[buffer].bytes() as f64)
 }
 
-fn flat(plan: &FlatPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
-    let inner = b.iters.len() - 1;
-    let columns = b.iters[inner].extent;
-    let all_rows = b.instances() / columns;
+fn flat(plan: &FlatPlan, stream: &Stream, (from, to): (usize, usize)) -> KernelWork {
+    let maps = &stream.blocks[from..to];
+    let first = &maps[0];
+    let inner = first.iters.len() - 1;
+    let columns = first.iters[inner].extent;
+    let all_rows = first.instances() / columns;
     let chunk = 32 * plan.vector;
     let tile = plan.steps * plan.threads * plan.vector;
     let blocks = (all_rows / plan.side_by_side.max(1) * up(columns, tile)) as f64;
     let mut work = KernelWork { blocks, ..KernelWork::default() };
     let active = all_rows as f64 * up(columns, chunk) as f64;
-    for (access, store) in b.loads().map(|r| (r, false)).chain([(&b.write, true)]) {
+    // What a map makes for others is in registers, and what several read along the row is read once.
+    let mut accesses: Vec<(&StreamBlock, &Access, bool)> = Vec::new();
+    for b in maps {
+        for read in b.loads().filter(|r| maps.len() == 1 || !stream.made_in(r.buffer, from, to)) {
+            let along = read.dims.contains(&Some(inner));
+            let again = || accesses.iter().any(|(_, a, store)| !store && *a == read);
+            if maps.len() == 1 || !along || !again() {
+                accesses.push((b, read, false));
+            }
+        }
+        if maps.len() == 1 || stream.outlives(b.write.buffer, to) {
+            accesses.push((b, &b.write, true));
+        }
+    }
+    let loads = accesses.iter().filter(|(.., store)| !store).count();
+    let stores = accesses.len() - loads;
+    for (b, access, store) in accesses {
         let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
         let touched = if access.dims.contains(&Some(inner)) {
             let (different, times) = distinct_rows(b, access, inner);
@@ -143,12 +161,13 @@ fn flat(plan: &FlatPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
     }
     let lanes = active * plan.vector as f64;
     let warps = active / plan.steps as f64;
-    work.overhead = starts(warps, b.loads().count() + 1);
+    work.overhead = starts(warps, loads + stores);
     let edge = Edge::of(columns, plan.steps, plan.threads * plan.vector);
     work.overhead += blocks * (plan.threads * plan.side_by_side) as f64 / 32.0 * edge.steps * LEAVE;
-    work.operations(b, lanes, warps, plan.vector == 1);
-    work.held_registers = plan.steps * plan.vector * (b.reads.len() as i64 + 1);
-    work.chain = [1.0, 0.0, 0.0, 8.0];
+    maps.iter().for_each(|b| work.operations(b, lanes, warps, plan.vector == 1));
+    let updates = maps.iter().filter(|b| b.updates).count();
+    work.held_registers = plan.steps * plan.vector * (loads - updates + maps.len()) as i64;
+    work.chain = [1.0, 0.0, 0.0, 8.0 * maps.len() as f64];
     work
 }
 

@@ -241,12 +241,13 @@ pub struct TiledPlan {
     pub plan: Schedule,
 }
 
-/// The innermost loop of a block split into (blockIdx.y, unrolled, threadIdx.x, vector); the others, fused, into
+/// The innermost loop of maps over the same elements split into (blockIdx.y, unrolled, threadIdx.x, vector); the others, fused, into
 /// (blockIdx.x, threadIdx.y).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FlatPlan {
-    /// Name of the block.
-    pub block: String,
+    /// Names of the blocks, in order; of one, its name alone.
+    #[serde(rename = "block", with = "one_or_more")]
+    pub blocks: Vec<String>,
     /// Rows of a block of threads, side by side.
     pub side_by_side: i64,
     /// Unrolled iterations of a thread.
@@ -255,6 +256,32 @@ pub struct FlatPlan {
     pub threads: i64,
     /// Elements per access.
     pub vector: i64,
+}
+
+/// Names as a text where there is one, else as a list.
+mod one_or_more {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Names {
+        One(String),
+        More(Vec<String>),
+    }
+
+    pub fn serialize<S: Serializer>(names: &[String], to: S) -> Result<S::Ok, S::Error> {
+        match names {
+            [one] => Names::One(one.clone()).serialize(to),
+            more => Names::More(more.to_vec()).serialize(to),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+        Ok(match Names::deserialize(from)? {
+            Names::One(one) => vec![one],
+            Names::More(more) => more,
+        })
+    }
 }
 
 /// A buffer and where it is held.
@@ -329,7 +356,7 @@ impl KernelPlan {
     pub fn fits(&self, work: &Stream) -> bool {
         let (count, alone) = (work.blocks.len(), work.blocks.len() == 1);
         match self {
-            KernelPlan::Flat(_) => alone && work.fits_flat(0),
+            KernelPlan::Flat(_) => work.fits_flat(0, count),
             KernelPlan::Row(_) => work.fits_row(0, count),
             KernelPlan::Tile(_) => alone && work.transposed(0).is_some(),
             KernelPlan::Plain(_) => alone && work.fits_plain(0),
@@ -340,7 +367,7 @@ impl KernelPlan {
     /// Names of its blocks.
     pub fn blocks(&self) -> Vec<&str> {
         match self {
-            KernelPlan::Flat(p) => vec![&p.block],
+            KernelPlan::Flat(p) => p.blocks.iter().map(String::as_str).collect(),
             KernelPlan::Row(p) => p.blocks.iter().map(String::as_str).collect(),
             KernelPlan::Tile(p) => vec![&p.block],
             KernelPlan::Plain(p) => vec![&p.block],
@@ -365,7 +392,11 @@ impl KernelPlan {
         match self {
             KernelPlan::Flat(p) => format!(
                 "{}: over all elements, {}x{} threads, {} unrolled steps, accesses of {}",
-                p.block, p.side_by_side, p.threads, p.steps, p.vector
+                p.blocks.join(" + "),
+                p.side_by_side,
+                p.threads,
+                p.steps,
+                p.vector
             ),
             KernelPlan::Row(p) => {
                 let rows = match (p.serial_rows, p.side_by_side) {

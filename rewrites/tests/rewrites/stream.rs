@@ -276,6 +276,8 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
         ("two sums", two_sums(8, 136)),
         ("apart", apart(8, 136)),
         ("unread", unread(8, 136)),
+        ("results of maps", results(8, 136)),
+        ("results of long maps", results(2, 1024)),
         ("one seen", seen(8, 136, &["x"])),
         ("all seen", seen(8, 136, &["e", "x", "s"])),
         ("long seen", seen(2, 1024, &["e", "x", "s"])),
@@ -506,6 +508,24 @@ fn unread(m: i64, n: i64) -> Program {
             &reduce("sum", m, n, "s", "T.float32(0)", "s[vi] + D[vi, vj]"),
             &reduce("more", m, n, "t", "T.float32(1)", "T.max(t[vi], D[vi, vj])"),
             &map("norm", m, n, "B[vi, vj] = e[vi, vj] - s[vi] * t[vi]"),
+        ],
+    )
+}
+
+/// Maps of the same elements, two of them results that others read, one read twice, one by a transpose, too.
+fn results(m: i64, n: i64) -> Program {
+    let all = ["A", "D", "B", "C", "F"].map(|name| matrix(name, m, n)).join(", ");
+    let params = format!("{all}, r: T.Buffer(({m},), \"float32\"), {}", matrix("T_", n, m));
+    program(
+        &params,
+        &[&alloc("e", &[m, n]), &alloc("g", &[m, n])],
+        &[
+            &map("b", m, n, "B[vi, vj] = A[vi, vj] + D[vi, vj]"),
+            &map("c", m, n, "C[vi, vj] = B[vi, vj] * r[vi]"),
+            &map("e", m, n, "e[vi, vj] = C[vi, vj] - B[vi, vj] * A[vi, vj]"),
+            &map("f", m, n, "F[vi, vj] = e[vi, vj] * e[vi, vj] + D[vi, vj]"),
+            &map("g", m, n, "g[vi, vj] = e[vi, vj] - T.float32(2)"),
+            &map("t", n, m, "T_[vi, vj] = g[vj, vi]"),
         ],
     )
 }

@@ -283,7 +283,7 @@ fn above(node: &StreamTerm, b: StreamState, rest: Option<StreamState>) -> Option
         }
         (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Flat(flat)) if flat.done == 0 => {
             (flat.tile == 0 && extent.checked_mul(flat.side_by_side) == Some(*total)).then_some(())?;
-            with(Step::Kernel(1))
+            with(Step::Kernel(flat.blocks))
         }
         (StreamTerm::Loop { role, extent, total, .. }, Step::Flat(flat)) => {
             let expected = [Role::Block, Role::Unroll, Role::Thread, Role::Vector];

@@ -379,17 +379,44 @@ impl Stream {
         blocks.iter().enumerate().all(fits) && (few || self.held(from, to, 2).len() <= Places::MOST)
     }
 
-    /// Whether a block can run as a map over all its elements: every access follows the order of its loops or ignores
-    /// some of them.
-    pub fn fits_flat(&self, block: usize) -> bool {
-        let Some(b) = self.blocks.get(block) else { return false };
+    /// Whether blocks are maps over the same elements: of several, those that may move to each other.
+    pub fn same_elements(&self, from: usize, to: usize) -> bool {
+        let Some(([first, others @ ..], true)) =
+            self.blocks.get(from..to).map(|b| (b, self.pipeline || to == from + 1))
+        else {
+            return false;
+        };
+        let extents = |b: &StreamBlock| -> Vec<i64> { b.iters.iter().map(|i| i.extent).collect() };
+        let alike = |b: &StreamBlock| b.kind == BlockKind::Map && extents(b) == extents(first);
+        first.kind == BlockKind::Map && others.iter().all(alike)
+    }
+
+    /// Whether blocks can run as maps over all their elements: every access follows the order of the loops or ignores some of them.
+    /// Of several, each writes a whole buffer by bare iterators, and all access a buffer alike: what others make at their own element.
+    pub fn fits_flat(&self, from: usize, to: usize) -> bool {
         let ordered = |a: &Access| {
             let used: Vec<usize> = a.dims.iter().flatten().copied().collect();
             used.windows(2).all(|w| w[0] < w[1])
         };
-        let all: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
-        let whole: Vec<Option<usize>> = b.write.dims.iter().filter(|d| d.is_some()).copied().collect();
-        b.kind == BlockKind::Map && whole == all && !b.iters.is_empty() && b.reads.iter().all(ordered)
+        let fits = |b: &StreamBlock| {
+            let all: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
+            let whole: Vec<Option<usize>> = b.write.dims.iter().filter(|d| d.is_some()).copied().collect();
+            whole == all && !b.iters.is_empty() && b.reads.iter().all(ordered)
+        };
+        let Some(blocks) = self.blocks.get(from..to) else { return false };
+        let all = || blocks.iter().flat_map(StreamBlock::accesses);
+        let shares = |b: &StreamBlock| {
+            let whole: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
+            let bare = |a: &Access| a.known && a.split.is_none() && all().all(|o| o.buffer != a.buffer || o == a);
+            !b.updates && b.write.dims == whole && b.accesses().all(bare) && b.places.is_sorted()
+        };
+        // What a block but the last makes, later ones read, or others.
+        let used = |(at, b): (usize, &StreamBlock)| {
+            let later = &self.blocks[from + at + 1..to];
+            later.is_empty() || self.outlives(b.write.buffer, to) || later.iter().any(|c| c.touches(b.write.buffer))
+        };
+        let together = || blocks.iter().all(shares) && blocks.iter().enumerate().all(used);
+        self.same_elements(from, to) && blocks.iter().all(fits) && (blocks.len() == 1 || together())
     }
 
     /// Whether a block runs with one thread per element of its result: where no other kernel takes it.

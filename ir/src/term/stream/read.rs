@@ -78,6 +78,7 @@ impl KernelPlan {
     ) -> Result<KernelPlan, Incomplete> {
         let names: Vec<String> = stream.blocks.iter().map(|b| b.name.clone()).collect();
         let first = names.first().cloned().unwrap_or_default();
+        let mut flat = FlatPlan { blocks: names.clone(), side_by_side: 1, steps: 1, threads: 1, vector: 1 };
         let mut row = RowPlan {
             blocks: names,
             serial_rows: 1,
@@ -87,7 +88,6 @@ impl KernelPlan {
             held: Vec::new(),
             unroll: Vec::new(),
         };
-        let mut flat = FlatPlan { block: first.clone(), side_by_side: 1, steps: 1, threads: 1, vector: 1 };
         let mut tile = TilePlan { block: first, side: 1, vector: 1, threads: 1, pad: 0 };
         for current in path {
             let current = current?;

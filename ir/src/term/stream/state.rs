@@ -124,6 +124,8 @@ impl Room {
 /// A flat kernel: what is left of its tile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlatState {
+    /// How many blocks it has.
+    pub blocks: u8,
     /// Rows of a block, side by side.
     pub side_by_side: i64,
     /// Elements of a row that a block, then a thread covers; 0 before it is decided.

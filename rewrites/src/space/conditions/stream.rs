@@ -103,9 +103,9 @@ pub fn row_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
     Err(StreamRefusal::RowFits { blocks: names(stream, from, to), why })
 }
 
-/// A block is a kernel over all its elements.
-pub fn flat_fits(stream: &Stream, block: usize) -> StreamHeld {
-    unless(stream.fits_flat(block), || StreamRefusal::FlatFits { block: names(stream, block, block + 1) })
+/// Blocks `from..to` are a kernel over all their elements.
+pub fn flat_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
+    unless(stream.fits_flat(from, to), || StreamRefusal::FlatFits { block: names(stream, from, to) })
 }
 
 /// A block is taken by plain kernels only.

@@ -38,7 +38,7 @@ impl StreamCondition {
             StreamCondition::RowFits => {
                 "blocks that share a row kernel have the same rows and columns, and what passes between them is of the same row"
             }
-            StreamCondition::FlatFits => "every access of a flat kernel follows the order of the block's loops",
+            StreamCondition::FlatFits => "every access of a flat kernel follows the order of its loops, which all of its blocks have",
             StreamCondition::RowsDivide => "the rows of a block divide the rows of the problem",
             StreamCondition::ThreadsFit => "a block has no more threads than the GPU lets it have",
             StreamCondition::VectorBytes => "an access has 16 bytes at most",

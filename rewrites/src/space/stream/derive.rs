@@ -243,7 +243,7 @@ mod tests {
     fn rows_may_have_more_blocks_than_a_grid_has_along_y() {
         for (m, n) in [(1, 1 << 28), (4, 1 << 20)] {
             let shape = format!("({m}, {n})");
-            let plan = FlatPlan { block: "map".into(), side_by_side: 1, steps: 1, threads: 32, vector: 2 };
+            let plan = FlatPlan { blocks: vec!["map".into()], side_by_side: 1, steps: 1, threads: 32, vector: 2 };
             runs([&shape, &shape], [m, n], "vi, vj", KernelPlan::Flat(plan));
         }
     }

@@ -23,7 +23,7 @@ pub(super) struct Programs {
     rests: HashMap<(usize, usize), Option<usize>>,
 }
 
-/// A program, the blocks among which calls are made, and the calls as a text.
+/// A program, the blocks among which calls are made (none for all of it), and the calls as a text.
 type Step = (usize, Vec<usize>, String);
 
 struct Known {
@@ -87,13 +87,23 @@ impl Programs {
     pub fn next(&mut self, program: usize, blocks: &[usize], calls: &[Call]) -> Option<usize> {
         let step = (program, blocks.to_vec(), format!("{calls:?}"));
         (self.moves && self.allowed(&step, calls)).then_some(())?;
+        self.made_of(step, calls)
+    }
+
+    fn made_of(&mut self, step: Step, calls: &[Call]) -> Option<usize> {
         if let Some(known) = self.next.get(&step) {
             return *known;
         }
-        let mut replay = self.all[program].replay.clone();
+        let mut replay = self.all[step.0].replay.clone();
         let made = calls.iter().all(|call| replay.call(call).is_ok()).then(|| self.add(replay));
         self.next.insert(step, made);
         made
+    }
+
+    /// What calls make of a program as a whole, which says more than its parts of values that nobody reads.
+    pub fn whole(&mut self, program: usize, calls: &[Call]) -> Option<usize> {
+        self.moves.then_some(())?;
+        self.made_of((program, Vec::new(), format!("{calls:?}")), calls)
     }
 
     /// What is left of a program without its first blocks.

@@ -7,7 +7,7 @@ use super::steps::{calls, part_calls, parting};
 use super::StreamMenu;
 use crate::space::nests::{parts, times_loaded};
 use satune_ir::term::stream::{
-    Become, BlockKind, Choices, How, Inlining, KernelPlan, Parting, Point, Stream, StreamPlan, Streams,
+    Become, BlockKind, Choices, How, Inlining, KernelPlan, Parting, Point, Stream, StreamBlock, StreamPlan, Streams,
 };
 use satune_ir::Program;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -39,20 +39,22 @@ const BOUNDS: [Bounds; 8] = [
 ];
 /// The same of what is computed again in any program: what is computed more often is no good schedule.
 const MOST_AGAIN: usize = 255;
-/// Most works, and about the most e-nodes of row kernels: what a space's size grows with.
-const MOST_WORKS: usize = 4_000;
+/// Most blocks of all works together, and about the most e-nodes of kernels of several blocks: what it takes to look at a space.
+const MOST_IN_WORKS: usize = 40_000;
 const MOST_NODES: usize = 128_000;
 
 impl Bounds {
-    /// What is not looked at, for people; `again` where a block was not inlined because of these bounds, `gone` where one was.
-    fn text(self, again: bool, gone: bool) -> Option<String> {
+    /// What is not looked at, for people; `again` where a block was not inlined because of these bounds, `gone` where one was, `joined`
+    /// where a map had to be in a kernel.
+    fn text(self, [again, gone, joined]: [bool; 3]) -> Option<String> {
         let kernel = (self.kernel < MOST_BLOCKS).then(|| format!("kernels of more than {} blocks", self.kernel));
         let again = again.then(|| match self.again {
             0 => "programs where a block is computed again where it is read".to_string(),
             most => format!("programs where blocks are computed again more than {most} times"),
         });
+        let joined = joined.then(|| "kernels of maps that end before one that reads them".to_string());
         let gone = gone.then(|| "programs where a block stays that one other reads once".to_string());
-        let parts: Vec<String> = kernel.into_iter().chain(again).chain(gone).collect();
+        let parts: Vec<String> = kernel.into_iter().chain(again).chain(gone).chain(joined).collect();
         (!parts.is_empty()).then(|| format!("{} are not looked at: there are too many", parts.join(", and ")))
     }
 }
@@ -140,12 +142,16 @@ struct Explorer<'a> {
     roots: Vec<(i64, usize)>,
     choices: BTreeMap<Point, Choices>,
     queue: VecDeque<Point>,
-    /// E-nodes of row kernels, about.
+    /// Blocks of all works.
+    blocks: usize,
+    /// E-nodes of kernels of several blocks, about.
     nodes: usize,
     /// Whether a block was not inlined because of the bounds.
     too_often: bool,
     /// Whether a block was inlined without a choice because of them.
     gone: bool,
+    /// Whether a map had to be in the kernel of what it reads because of them.
+    joined: bool,
 }
 
 impl<'a> Explorer<'a> {
@@ -163,9 +169,11 @@ impl<'a> Explorer<'a> {
             roots: Vec::new(),
             choices: BTreeMap::new(),
             queue: VecDeque::new(),
+            blocks: 0,
             nodes: 0,
             too_often: false,
             gone: false,
+            joined: false,
         }
     }
 
@@ -193,7 +201,7 @@ impl<'a> Explorer<'a> {
                 continue;
             }
             // The last bounds are kept to in any case, as far as works have numbers.
-            let many = self.works.len() > MOST_WORKS || self.nodes > MOST_NODES;
+            let many = self.blocks > MOST_IN_WORKS || self.nodes > MOST_NODES;
             let leaves = self.source.only.is_none() && self.bounds != BOUNDS[BOUNDS.len() - 1];
             if (leaves && many) || self.works.len() >= usize::from(u16::MAX) {
                 return Err(TooMany);
@@ -208,6 +216,7 @@ impl<'a> Explorer<'a> {
     fn add(&mut self, rest: Rest, stream: Stream) -> usize {
         let number = *self.known.entry(rest.key()).or_insert(self.works.len());
         if number == self.works.len() {
+            self.blocks += stream.blocks.len();
             self.works.push(stream);
             self.rests.insert(number, rest);
             self.queue.push_back(Point::of(number));
@@ -305,14 +314,18 @@ impl<'a> Explorer<'a> {
     }
 
     /// Whether the blocks that are kept, and the next one where it is `with` them, are in one kernel with others, as far as can be
-    /// seen from here: they have the rows and columns of the first reduction that there is, or are the first of a contraction.
+    /// seen from here: they have the rows and columns of the first reduction that there is, or are the first of a contraction, or maps
+    /// over the same elements.
     fn may_share(&self, work: usize, kept: usize, with: bool) -> bool {
         let stream = &self.works[work];
         if stream.tiled.iter().any(|t| t.from == 0 && t.to > kept) {
             return true;
         }
-        let Some(first) = stream.blocks.iter().position(|b| b.kind == BlockKind::Reduce) else { return false };
         let count = kept + usize::from(with);
+        if (with || self.wanted(work, kept - 1)) && self.shares_elements(work, count) {
+            return true;
+        }
+        let Some(first) = stream.blocks.iter().position(|b| b.kind == BlockKind::Reduce) else { return false };
         let mut blocks = stream.blocks[..count].to_vec();
         blocks.extend((first >= count).then(|| stream.blocks[first].clone()));
         let count = blocks.len();
@@ -323,11 +336,11 @@ impl<'a> Explorer<'a> {
         let stream = &self.works[work];
         let count = stream.blocks.len();
         let tiled = stream.contraction(0, kept).is_some();
-        (kept == 1 || tiled || stream.row_shape(0, kept).is_some()).then_some(())?;
+        (kept == 1 || tiled || stream.row_shape(0, kept).is_some() || stream.fits_flat(0, kept)).then_some(())?;
+        let kernel = stream.first(kept);
         if self.source.only.is_none() && self.takes_rows(work, kept) {
             return None;
         }
-        let kernel = stream.first(kept);
         let rest = match kept == count {
             // Where no row was split, that is said by one part.
             true => self.rests[&work].facts.any.then_some(None)?,
@@ -344,14 +357,35 @@ impl<'a> Explorer<'a> {
     }
 
     /// Whether the block after those that are kept reads rows that one of them makes, other than the last, and can be in their kernel:
-    /// there they are, and what is copied to memory would only be read again.
-    fn takes_rows(&self, work: usize, kept: usize) -> bool {
+    /// there they are, and what is copied to memory would only be read again. Where all are maps, and there are too many works, so is
+    /// what the last makes.
+    fn takes_rows(&mut self, work: usize, kept: usize) -> bool {
         let stream = &self.works[work];
-        let Some(next) = stream.blocks.get(kept) else { return false };
-        let Some(shape) = stream.row_shape(0, kept + 1).filter(|_| kept < self.bounds.kernel) else { return false };
+        let Some(next) = stream.blocks.get(kept).filter(|_| kept < self.bounds.kernel) else { return false };
+        let reads = |b: &StreamBlock| next.reads.iter().any(|r| r.buffer == b.write.buffer);
+        if self.shares_elements(work, kept + 1) {
+            let maps = stream.blocks.iter().all(|b| b.kind == BlockKind::Map);
+            let taken = self.bounds != BOUNDS[0] && maps && self.wanted(work, kept);
+            let taken = taken && stream.blocks[..kept].iter().any(reads);
+            self.joined |= taken;
+            return taken;
+        }
+        let Some(shape) = stream.row_shape(0, kept + 1) else { return false };
         let mut made =
             stream.blocks[..kept - 1].iter().filter(|b| b.kind == BlockKind::Map && b.iters.len() > shape.row_iters);
-        made.any(|b| next.reads.iter().any(|r| r.buffer == b.write.buffer)) && stream.fits_row(0, kept + 1)
+        made.any(reads) && stream.fits_row(0, kept + 1)
+    }
+
+    /// Whether the first blocks, and no others, are a kernel over the same elements: what one other alone reads once is no block there,
+    /// but inlined.
+    fn shares_elements(&self, work: usize, count: usize) -> bool {
+        self.works[work].fits_flat(0, count) && (0..count - 1).all(|block| self.wanted(work, block))
+    }
+
+    /// Whether what a block makes is a result, or read more than once.
+    fn wanted(&self, work: usize, block: usize) -> bool {
+        let stream = &self.works[work];
+        stream.buffers[stream.blocks[block].write.buffer].param || !self.read_once(work, block)
     }
 
     /// The number of the work that a kernel is.
@@ -385,11 +419,6 @@ impl<'a> Explorer<'a> {
             true => vec![usize::from(at.kept) - 1, block],
             false => self.with_readers(at.work.into(), block),
         };
-        self.inlined_among(at, block, reverse, involved)
-    }
-
-    /// A block inlined, where the primitive takes that of these blocks alone.
-    fn inlined_among(&mut self, at: Point, block: usize, reverse: bool, involved: Vec<usize>) -> Option<Become> {
         let work = usize::from(at.work);
         let inlining = Inlining { block: self.works[work].blocks[block].name.clone(), reverse };
         let wanted = self.source.only.is_none_or(|plan| plan.inlined.contains(&inlining));
@@ -419,10 +448,15 @@ impl<'a> Explorer<'a> {
             let written = &stream.buffers[stream.blocks[block].write.buffer];
             !written.param && explorer.with_readers(work, block).len() == 1
         };
-        (0..count).filter(|block| unread(self, *block)).collect::<Vec<_>>().into_iter().find_map(|block| {
-            // A scope keeps a block: another one stands beside it.
-            let beside = (block + 1) % count;
-            self.inlined_among(at, block, false, vec![block, beside])
+        let dead: Vec<usize> = (0..count).filter(|block| unread(self, *block)).collect();
+        dead.into_iter().find_map(|block| {
+            let inlining = Inlining { block: self.works[work].blocks[block].name.clone(), reverse: false };
+            let Rest { program, facts } = &self.rests[&work];
+            let (program, facts) = (*program, facts.clone());
+            let wanted = self.source.only.is_none_or(|plan| plan.inlined.contains(&inlining));
+            let made = self.programs.whole(program, &calls(&inlining)).filter(|_| wanted)?;
+            let to = self.made(made, facts, others(&self.works[work]))?;
+            Some(Become { how: How::Inline(inlining), to: self.goes_on(to, at) })
         })
     }
 
@@ -497,8 +531,8 @@ impl<'a> Explorer<'a> {
         }
         self.roots.retain(|(parts, root)| *parts == 1 || lives(Point::of(*root)));
         let source = self.source.stream.blocks.iter().map(|b| b.name.clone()).collect();
-        let Explorer { works, roots, choices, bounds, too_often, gone, .. } = self;
-        let left_out = bounds.text(too_often, gone);
+        let Explorer { works, roots, choices, bounds, too_often, gone, joined, .. } = self;
+        let left_out = bounds.text([too_often, gone, joined]);
         (Streams { source, works, roots, choices, plain: Vec::new(), left_out }, [whole, any])
     }
 
@@ -551,10 +585,13 @@ fn merge(facts: &mut Facts, stream: &Stream, program: &Program, inlining: &Inlin
     facts.inlined.values().map(|inlined| inlined.again).fold(0, usize::saturating_add)
 }
 
-/// About how many e-nodes a row kernel takes: for its rows and threads, and for each block what it may choose times the places that
-/// are known of what it and later blocks access; 0 of other kernels.
+/// About how many e-nodes a kernel of several blocks takes; one of rows for its rows and threads, and for each block what it may
+/// choose times the places that are known of what it and later blocks access; 0 of other kernels.
 fn size(kernel: &Stream) -> usize {
     let count = kernel.blocks.len();
+    if count > 1 && kernel.fits_flat(0, count) {
+        return FLAT;
+    }
     let Some(shape) = kernel.row_shape(0, count) else { return 0 };
     let menu = StreamMenu::default();
     let divides = |rows: i64| rows <= shape.rows && shape.rows % rows == 0;
@@ -571,6 +608,8 @@ fn size(kernel: &Stream) -> usize {
     rows.filter(|r| divides(*r)).count().saturating_add(teams).saturating_add(blocks)
 }
 
+/// E-nodes of a kernel over all elements, about.
+const FLAT: usize = 300;
 /// How often a thread goes along a row, as far as it is told apart.
 const LAPS: usize = 3;
 /// Of how much room for rows is told apart, about (estimate).

@@ -80,7 +80,7 @@ impl Kernel {
         if let (Some(kind), Some(wanted)) = (kind, self.implied()) {
             let able = match wanted {
                 KernelKind::Rows => stream.fits_row(from, to),
-                KernelKind::Flat => to == from + 1 && stream.fits_flat(from),
+                KernelKind::Flat => stream.fits_flat(from, to),
                 KernelKind::Tile => to == from + 1 && stream.transposed(from).is_some(),
                 KernelKind::Plain => to == from + 1 && stream.fits_plain(from),
                 KernelKind::Tiled => stream.contraction(from, to).is_some(),

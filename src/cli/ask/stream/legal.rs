@@ -57,7 +57,7 @@ pub(super) fn impossible(fixed: &Fixed, streams: &Streams) -> Vec<String> {
                 "no block of the program reduces rows: it has no kernel of rows",
             ),
             KernelKind::Flat => {
-                (some(&|v, block| v.fits_flat(block)), "no block of the program is a map over all elements")
+                (some(&|v, block| v.fits_flat(block, block + 1)), "no block of the program is a map over all elements")
             }
             KernelKind::Plain => (
                 some(&|v, block| v.fits_plain(block)),
@@ -111,11 +111,13 @@ pub(super) fn broken(fixed: &Fixed, problem: &StreamProblem, gpu: &Descriptor) -
 /// What no kernel takes together, and why.
 fn whole(stream: &Stream, (from, to): (usize, usize), out: &mut Vec<String>) {
     let one = to == from + 1;
-    let other = one
-        && (flat_fits(stream, from).is_ok() || transposes(stream, from).is_ok() || plain_fits(stream, from).is_ok());
-    if !other {
-        ask(out, row_fits(stream, from, to));
+    let flat = flat_fits(stream, from, to);
+    let other = one && (transposes(stream, from).is_ok() || plain_fits(stream, from).is_ok());
+    if flat.is_ok() || other {
+        return;
     }
+    let maps = !one && stream.same_elements(from, to);
+    ask(out, if maps { flat } else { row_fits(stream, from, to) });
 }
 
 /// What a condition says, where it does not hold.
@@ -155,20 +157,17 @@ fn of_kernel(
         whole(stream, (from, to), &mut own);
         let kind = match (kernel.implied(), to == from + 1) {
             (Some(KernelKind::Tile), true) => transposes(stream, from),
-            (Some(KernelKind::Flat), true) => flat_fits(stream, from),
+            (Some(KernelKind::Flat), _) => flat_fits(stream, from, to),
             (Some(KernelKind::Plain), true) => plain_fits(stream, from),
             (Some(KernelKind::Rows), _) => row_fits(stream, from, to),
             (Some(KernelKind::Tiled), _) => contraction_fits(stream, from, to),
-            (Some(kind @ (KernelKind::Tile | KernelKind::Flat | KernelKind::Plain)), false) => {
-                Err(StreamRefusal::OneBlock {
-                    blocks: names(stream, from, to),
-                    kernel: match kind {
-                        KernelKind::Tile => "a transpose",
-                        KernelKind::Plain => "a plain kernel",
-                        _ => "a kernel over all elements",
-                    },
-                })
-            }
+            (Some(kind @ (KernelKind::Tile | KernelKind::Plain)), false) => Err(StreamRefusal::OneBlock {
+                blocks: names(stream, from, to),
+                kernel: match kind {
+                    KernelKind::Tile => "a transpose",
+                    _ => "a plain kernel",
+                },
+            }),
             (None, _) => Ok(()),
         };
         match kind {

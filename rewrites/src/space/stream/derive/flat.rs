@@ -1,50 +1,176 @@
 //! The calls of a flat kernel.
 use super::{most_blocks, var, TraceWriter, Writer};
-use satune_ir::term::stream::FlatPlan;
-use serde_json::json;
+use satune_ir::term::stream::{FlatPlan, StreamBlock};
+use serde_json::{json, Value};
+
+/// The loops of a nest under which its accesses are: (blocks of rows, blocks of columns, row, step, thread), and the loop of an
+/// access. What has one iteration has no name.
+struct Loops {
+    path: [String; 5],
+    vector: String,
+}
+
+impl Loops {
+    /// The innermost of those that nests share.
+    fn innermost(&self) -> &str {
+        self.path.iter().rev().find(|name| !name.is_empty()).map_or("", String::as_str)
+    }
+}
 
 impl Writer<'_> {
     pub(super) fn flat(&mut self, plan: &FlatPlan) {
-        let Some(b) = self.stream.blocks.iter().find(|b| b.name == plan.block) else { return };
-        let block = self.block(&plan.block);
-        let inner = b.iters.len() - 1;
+        let stream = self.stream;
+        let Some(from) = stream.blocks.iter().position(|b| Some(&b.name) == plan.blocks.first()) else { return };
+        let to = from + plan.blocks.len();
+        let maps = &stream.blocks[from..to];
+        let Some((last, others)) = maps.split_last() else { return };
+        let names: Vec<String> = maps.iter().map(|b| self.block(&b.name)).collect();
         let wide = plan.vector > 1;
-        let written = wide.then(|| self.bound("cache_write", [var(&block), json!(0), json!("local")], "written"));
-        let wide_reads: Vec<usize> =
-            (0..b.reads.len()).filter(|r| b.reads[*r].dims.last() == Some(&Some(inner))).collect();
-        let fragments = if wide { self.fragments(&block, &wide_reads) } else { Vec::new() };
-        let mut loops = match &written {
-            Some(copy) => self.copy_loops(copy, b),
-            None => self.loops(&block, b.iters.len()),
+        // What several blocks read along the row is copied for all of them, what one reads where accesses are wide.
+        let mut fragments = self.shared_fragments(maps, &names, wide);
+        // What outlives the kernel is copied to memory: that of a block but the last is held for later ones.
+        let mut copies: Vec<(usize, String)> = Vec::new();
+        for (i, (b, name)) in others.iter().zip(&names).enumerate() {
+            if !stream.outlives(b.write.buffer, to) {
+                self.call("set_scope", [var(name), json!(0), json!("local")]);
+                continue;
+            }
+            let later = (i + 1..maps.len()).filter(|c| maps[*c].reads.iter().any(|r| r.buffer == b.write.buffer));
+            let readers: Vec<String> = later.map(|c| format!("${}", names[c])).collect();
+            copies.push((i, self.bound("cache_write", [var(name), json!(0), json!("local"), json!(readers)], "out")));
+        }
+        let Some(block) = names.last() else { return };
+        let written = wide.then(|| self.bound("cache_write", [var(block), json!(0), json!("local")], "written"));
+        if let [alone] = maps {
+            let inner = alone.iters.len() - 1;
+            let along = |r: &usize| alone.reads[*r].dims.last() == Some(&Some(inner));
+            let reads: Vec<usize> = (0..alone.reads.len()).filter(along).collect();
+            fragments = if wide { self.fragments(block, &reads) } else { Vec::new() };
+        }
+        // The loops of the last block, or of its copy, and those of the other copies are one nest.
+        let own = match &written {
+            Some(copy) => self.copy_loops(copy, last),
+            None => self.loops(block, last.iters.len()),
         };
+        let mut nest = self.nest(plan, last, own, written.is_some());
+        let place = written.as_ref().map_or(0, |_| self.read_at(last, to));
+        let mut merged = vec![((place, others.len()), var(nest.innermost()))];
+        let mut vectors = Vec::new();
+        for (i, copy) in &copies {
+            let loops = self.copy_loops(copy, &maps[*i]);
+            let of_copy = self.nest(plan, &maps[*i], loops, true);
+            merged.push(((self.read_at(&maps[*i], to), *i), var(of_copy.innermost())));
+            vectors.push(of_copy.vector);
+        }
+        if copies.is_empty() {
+            self.bind_nest(&nest, last, plan);
+        } else {
+            self.as_one(merged);
+            let anchor = written.as_ref().unwrap_or(block);
+            let below = usize::from(!nest.vector.is_empty());
+            let kept: Vec<usize> = (0..5).filter(|i| !nest.path[*i].is_empty()).collect();
+            let names: Vec<String> = (0..kept.len() + below).map(|_| self.name("merged")).collect();
+            self.loops_of(anchor, &names);
+            for (at, name) in kept.iter().zip(&names) {
+                nest.path[*at].clone_from(name);
+            }
+            if let (1, Some(name)) = (below, names.last()) {
+                nest.vector.clone_from(name);
+            }
+            self.bind_nest(&nest, last, plan);
+            vectors.iter().for_each(|vector| self.vectorize(vector));
+        }
+        // The last block stands there already where accesses are of one element.
+        let thread = &nest.path[4];
+        let placed = names.iter().rev().skip(usize::from(!wide));
+        if wide {
+            placed.for_each(|name| self.at_thread(thread, Some(name), &[]));
+            self.at_thread(thread, None, &fragments);
+            return;
+        }
+        for name in placed.chain(&fragments) {
+            self.call("compute_at", [var(name), var(thread), json!(true)]);
+        }
+    }
+
+    /// Copies into registers of what several blocks read, each once for all of them; where accesses are wide, of all that is read
+    /// along the row.
+    fn shared_fragments(&mut self, maps: &[StreamBlock], names: &[String], wide: bool) -> Vec<String> {
+        let mut copied: Vec<usize> = Vec::new();
+        let mut out = Vec::new();
+        if maps.len() == 1 {
+            return out;
+        }
+        for (i, b) in maps.iter().enumerate() {
+            for (number, read) in b.reads.iter().enumerate() {
+                let inner = b.iters.len() - 1;
+                let made = maps.iter().any(|m| m.write.buffer == read.buffer);
+                if made || copied.contains(&read.buffer) || read.dims.last() != Some(&Some(inner)) {
+                    continue;
+                }
+                let readers: Vec<usize> = (i..maps.len()).filter(|at| maps[*at].reads.contains(read)).collect();
+                if !wide && readers.len() == 1 {
+                    continue;
+                }
+                copied.push(read.buffer);
+                let consumers: Vec<String> = readers.iter().map(|at| format!("${}", names[*at])).collect();
+                let args = [var(&names[i]), json!(number), json!("local"), json!(consumers)];
+                out.push(self.bound("cache_read", args, "fragment"));
+            }
+        }
+        out
+    }
+
+    /// The loops of a block, or of a copy of its result, split and in their order.
+    fn nest(&mut self, plan: &FlatPlan, b: &StreamBlock, mut loops: Vec<String>, copy: bool) -> Loops {
+        let inner = b.iters.len() - 1;
         // A copy also has loops for dimensions of one element.
-        let at = written.as_ref().and_then(|_| b.write.dims.iter().position(|d| *d == Some(inner))).unwrap_or(inner);
+        let of_copy = || b.write.dims.iter().position(|d| *d == Some(inner));
+        let at = copy.then(of_copy).flatten().unwrap_or(inner);
         let along = loops.split_off(at);
         let columns = self.fused(&along);
         let parts = [(plan.steps, "step"), (plan.threads, "thread"), (plan.vector, "vector")];
         let along = self.split(var(&columns), &parts, "columns");
-        let (outer, step, thread, vector) = (&along[0], &along[1], &along[2], &along[3]);
-        if loops.is_empty() {
-            self.bind(outer, "blockIdx.x");
-        } else {
+        let [outer, step, thread, vector] = [0, 1, 2, 3].map(|i| along[i].clone());
+        let (mut of_rows, mut row) = (String::new(), String::new());
+        if !loops.is_empty() {
             let rows = self.fused(&loops);
             let rows = self.split(var(&rows), &[(plan.side_by_side, "row")], "rows");
-            self.call("reorder", [&rows[0], outer, &rows[1]].into_iter().filter(|l| !l.is_empty()).map(|l| var(l)));
-            let tile = plan.steps * plan.threads * plan.vector;
-            if (b.iters[inner].extent + tile - 1) / tile > most_blocks() {
-                let all = self.fused(&[rows[0].clone(), outer.clone()]);
-                self.bind(&all, "blockIdx.x");
-            } else {
-                self.bind(&rows[0], "blockIdx.x");
-                self.bind(outer, "blockIdx.y");
-            }
-            self.bind(&rows[1], "threadIdx.y");
+            self.call("reorder", [&rows[0], &outer, &rows[1]].into_iter().filter(|l| !l.is_empty()).map(|l| var(l)));
+            (of_rows, row) = (rows[0].clone(), rows[1].clone());
         }
+        Loops { path: [of_rows, outer, row, step, thread], vector }
+    }
+
+    /// Gives the loops of a nest their threads.
+    fn bind_nest(&mut self, nest: &Loops, b: &StreamBlock, plan: &FlatPlan) {
+        let [rows, outer, row, step, thread] = &nest.path;
+        let tile = plan.steps * plan.threads * plan.vector;
+        let columns = b.iters.last().map_or(1, |i| i.extent);
+        if rows.is_empty() {
+            self.bind(outer, "blockIdx.x");
+        } else if (columns + tile - 1) / tile > most_blocks() {
+            let all = self.fused(&[rows.clone(), outer.clone()]);
+            self.bind(&all, "blockIdx.x");
+        } else {
+            self.bind(rows, "blockIdx.x");
+            self.bind(outer, "blockIdx.y");
+        }
+        self.bind(row, "threadIdx.y");
         self.bind(thread, "threadIdx.x");
         self.unroll(step);
-        self.vectorize(vector);
-        if wide {
-            self.at_thread(thread, Some(&block), &fragments);
-        }
+        self.vectorize(&nest.vector);
+    }
+
+    /// The number of the first block after the kernel that reads what a block of it makes: there a copy of it stands.
+    pub(super) fn read_at(&self, b: &StreamBlock, to: usize) -> usize {
+        let mut later = self.stream.blocks.iter().enumerate().skip(to);
+        later.find(|(_, c)| c.loads().any(|r| r.buffer == b.write.buffer)).map_or(usize::MAX, |(at, _)| at)
+    }
+
+    /// Loops of several nests as one; each nest stands where the first number says, and comes after others there by the second.
+    pub(super) fn as_one(&mut self, mut loops: Vec<((usize, usize), Value)>) -> String {
+        loops.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
+        self.bound("merge", loops.into_iter().map(|(_, rows)| rows), "merged")
     }
 }

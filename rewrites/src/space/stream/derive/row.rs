@@ -73,20 +73,15 @@ impl Writer<'_> {
         let mut rows = self.rows_as_one(&anchor, &loops, of_rows);
         // What is also copied to memory has its rows with those of the last block. A copy stands before the first that reads it, or at
         // the end; and all of them where the first of them stood.
-        let read_at = |b: &StreamBlock| {
-            let mut later = stream.blocks.iter().enumerate().skip(to);
-            later.find(|(_, c)| c.loads().any(|r| r.buffer == b.write.buffer)).map_or(usize::MAX, |(at, _)| at)
-        };
-        let place = last.written.as_ref().map_or(0, |_| read_at(last_block));
+        let place = last.written.as_ref().map_or(0, |_| self.read_at(last_block, to));
         let mut copied = vec![((place, blocks.len()), var(&rows))];
         for (i, (m, b)) in made.iter().zip(blocks).enumerate() {
             let Some(copy) = &m.out else { continue };
             let (loops, of_rows) = (self.copy_loops(copy, b), copied_loops(b, &shape).1);
-            copied.push(((read_at(b), i), var(&self.rows_as_one(copy, &loops, of_rows))));
+            copied.push(((self.read_at(b, to), i), var(&self.rows_as_one(copy, &loops, of_rows))));
         }
         if copied.len() > 1 {
-            copied.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
-            rows = self.bound("merge", copied.into_iter().map(|(_, rows)| rows), "merged");
+            rows = self.as_one(copied);
         }
         let parts = [(plan.serial_rows, "turn"), (plan.side_by_side, "row")];
         let rows = self.split(var(&rows), &parts, "rows");

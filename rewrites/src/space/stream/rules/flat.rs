@@ -1,4 +1,5 @@
-//! A map over all elements: `split`, `bind`, `unroll`, `vectorize` of one block's loops.
+//! Maps over all elements: `split`, `bind`, `unroll`, `vectorize` of their loops, which are those of one nest (`merge`, `compute_at`)
+//! where they are several.
 use super::engine::{up, Engine};
 use crate::space::conditions::stream::{
     flat_fits, no_idle_warp, pipeline, rows_divide, threads_fit, vector_bytes, vector_divides, widest,
@@ -23,11 +24,11 @@ impl Rule<StreamTerm> for Flat {
         let StreamTerm::Nest(_) = node else { return };
         let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
         let flat = match state.step {
-            Step::Kernel(1) => None,
+            Step::Kernel(_) => None,
             Step::Flat(flat) => Some(flat),
             _ => return,
         };
-        let block = &stream.blocks[0];
+        let (block, count) = (&stream.blocks[0], stream.blocks.len());
         let Some(columns) = block.iters.last().map(|i| i.extent) else { return };
         let rows = block.instances() / columns;
         let down = |engine: &mut Engine<'_>, role, extent, total, below: FlatState| {
@@ -35,8 +36,8 @@ impl Rule<StreamTerm> for Flat {
             engine.equals(StreamTerm::Loop { role, extent, total, body: [body] });
         };
         let Some(flat) = flat else {
-            let map = block.kind == satune_ir::term::stream::BlockKind::Map;
-            if !map || !engine.holds(StreamCondition::FlatFits, flat_fits(stream, 0)) {
+            let maps = stream.same_elements(0, count);
+            if !maps || !engine.holds(StreamCondition::FlatFits, flat_fits(stream, 0, count)) {
                 return;
             }
             for side_by_side in engine.menu.side_by_side.clone() {
@@ -44,19 +45,19 @@ impl Rule<StreamTerm> for Flat {
                 if side_by_side > rows || !engine.holds(StreamCondition::RowsDivide, divides) {
                     continue;
                 }
-                let below = FlatState { side_by_side, tile: 0, done: 0 };
+                let below = FlatState { blocks: count as u8, side_by_side, tile: 0, done: 0 };
                 down(engine, Role::Block, up(rows, side_by_side), rows, below);
             }
             return;
         };
         let inner = block.iters.len() - 1;
-        let widest = widest(stream, 0, 1, inner);
+        let widest = widest(stream, 0, count, inner);
         let most = i64::from(engine.limits.threads);
         let menu = engine.menu;
         let wide = |engine: &Engine<'_>, v: i64| {
             engine.holds(StreamCondition::VectorBytes, vector_bytes(v, widest))
                 && engine.holds(StreamCondition::VectorDivides, vector_divides(v, columns))
-                && engine.holds(StreamCondition::Pipeline, pipeline(stream, 0, 1, v))
+                && engine.holds(StreamCondition::Pipeline, pipeline(stream, 0, count, v))
         };
         match flat.done {
             0 => {

@@ -26,7 +26,7 @@ impl Rule<StreamTerm> for Kernels {
         let Some((number, rest)) = choices.then else { return };
         let (stream, kernel) = (&problem.works[number], number as u16);
         let (one, end) = (at.kept == 1, usize::from(at.kept));
-        let flat = one && engine.holds(StreamCondition::FlatFits, flat_fits(stream, 0));
+        let flat = stream.same_elements(0, end) && engine.holds(StreamCondition::FlatFits, flat_fits(stream, 0, end));
         let rows =
             stream.row_shape(0, end).is_some() && engine.holds(StreamCondition::RowFits, row_fits(stream, 0, end));
         let alone = || transposes(stream, 0).is_ok() || plain_fits(stream, 0).is_ok();

@@ -1,0 +1,78 @@
+//! Maps over the same elements are one kernel, whatever of them are results: what is read is read once, what one makes others have in
+//! registers. All are compiled and executed.
+use crate::support::{executed, kernels, samples, script, seed};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+
+/// A step of Adam: the moments of gradients, and the weights.
+const STEP: &str = "
+for i in range(COUNT):
+    with T.sblock(\"m\"):
+        vi = T.axis.spatial(COUNT, i)
+        M1[vi] = M[vi] * T.float32(0.9) + G[vi] * T.float32(0.1)
+for i in range(COUNT):
+    with T.sblock(\"v\"):
+        vi = T.axis.spatial(COUNT, i)
+        V1[vi] = V[vi] * T.float32(0.999) + G[vi] * G[vi] * T.float32(0.001)
+for i in range(COUNT):
+    with T.sblock(\"w\"):
+        vi = T.axis.spatial(COUNT, i)
+        W1[vi] = W[vi] - M1[vi] / (T.sqrt(T.max(V1[vi], T.float32(0))) + T.float32(0.5))
+";
+
+#[test]
+fn a_step_of_an_optimiser_is_one_kernel() {
+    let vectors = ["G", "M", "V", "W", "M1", "V1", "W1"].map(|name| format!("{name}: COUNT, float32")).join("; ");
+    let of = |text: &str| text.replace("COUNT", "100004");
+    let report = executed(&script(&of(&vectors), &of(STEP)), "h200", 3);
+    assert_eq!((kernels(&report), &report["proved_optimal"]), (1, &Value::Bool(true)));
+    // Each vector passes memory once, by whole sectors.
+    let simulated = &report["candidates"][0]["simulated"];
+    assert_eq!(simulated["global_sectors"], simulated["global_sectors_ideal"]);
+    let kernel = &report["candidates"][0]["kernels"][0]["args"];
+    assert_eq!(kernel.as_array().map(Vec::len), Some(7));
+}
+
+/// Maps of tensors, rows, columns and of each other, some of which the caller sees.
+#[test]
+fn random_maps_share_kernels() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    for _ in 0..samples(5) {
+        let dtype = *["float32", "float16", "bfloat16"].choose(&mut rng).unwrap();
+        let [m, n] = [rng.gen_range(1..=40i64), *[1, 36, 96, 520, 1001, 4104].choose(&mut rng).unwrap()];
+        let (whole, row, column) = (format!("{m}, {n}"), format!("{m},"), format!("{n},"));
+        let mut seen = vec![
+            format!("A: {whole} {dtype}"),
+            format!("D: {whole} {dtype}"),
+            format!("R: {row} {dtype}"),
+            format!("C: {column} {dtype}"),
+        ];
+        let mut values: Vec<String> = ["A[vi, vj]", "D[vi, vj]", "R[vi]", "C[vj]"].map(String::from).to_vec();
+        let (mut own, mut body) = (String::new(), String::new());
+        let count = rng.gen_range(2..=5);
+        for number in 0..count {
+            let value = |rng: &mut StdRng| format!("T.Cast(\"float32\", {})", values.choose(rng).unwrap());
+            let [one, other, third] = [0; 3].map(|_| value(&mut rng));
+            let op = *["ONE + OTHER * THIRD", "T.max(ONE, OTHER) - THIRD", "(ONE - OTHER) * THIRD"]
+                .choose(&mut rng)
+                .unwrap();
+            let op = op.replace("ONE", &one).replace("OTHER", &other).replace("THIRD", &third);
+            body += &format!(
+                "for i, j in T.grid({m}, {n}):\n    with T.sblock(\"m{number}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
+                 B{number}[vi, vj] = T.Cast(\"{dtype}\", ({op}) * T.float32(0.5))\n"
+            );
+            values.push(format!("B{number}[vi, vj]"));
+            // The last ones are results.
+            if number + 2 >= count || rng.gen_bool(0.5) {
+                seen.push(format!("B{number}: {whole} {dtype}"));
+            } else {
+                own += &format!("B{number} = T.sblock_alloc_buffer(({whole}), \"{dtype}\")\n");
+            }
+        }
+        let text = script(&seen.join("; "), &(own + &body));
+        println!("{text}");
+        executed(&text, if dtype == "bfloat16" { "a100" } else { "t4" }, 2);
+    }
+}
