@@ -1,6 +1,6 @@
 //! Programs that no primitive schedules as they are: scans, scatters, histograms, indices and conditions from data, several
 //! nests under one loop. Each has kernels, and these compute what the statements do in their order.
-use crate::support::{executed, samples, script, seed};
+use crate::support::{executed, samples, script, seed, some_of};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use satune::source;
@@ -93,8 +93,13 @@ for i, j in T.grid(4096, 4096):
         C[vi, vj] = B[vi, vj] - R[vi]
 ";
     let params = "A: 4096, 4096 float32; C: 4096, 4096 float32";
-    explored(&script(params, &format!("{before}{scan}{after}")), "h200");
-    explored(&script(&params.replace('A', "S"), &format!("{scan}{after}")), "t4");
+    let cases = [
+        (script(params, &format!("{before}{scan}{after}")), "h200"),
+        (script(&params.replace('A', "S"), &format!("{scan}{after}")), "t4"),
+    ];
+    for (text, gpu) in some_of(cases, 1) {
+        explored(&text, gpu);
+    }
 }
 
 /// The note on the steps that each thread takes.

@@ -90,7 +90,7 @@ fn each_decision_is_worth_what_the_question_about_its_other_values_says() {
             for other in decision["others"].as_array().unwrap() {
                 let Some(ratio) = other["ratio"].as_f64() else { continue };
                 assert!(ratio > 1.0 - 1e-9, "{other} is faster than the proved best");
-                if asked < 6 {
+                if asked < samples(3) {
                     let value = other["value"].as_str().unwrap();
                     let answer = json(&["why-not", operator, "--gpu", "a100", value, "--json"]);
                     let ms = answer[0]["asked"]["predicted_ms"].as_f64().unwrap();
