@@ -276,6 +276,7 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
         ("two sums", two_sums(8, 136)),
         ("apart", apart(8, 136)),
         ("unread", unread(8, 136)),
+        ("idle", idle(8, 136)),
         ("results of maps", results(8, 136)),
         ("results of long maps", results(2, 1024)),
         ("one seen", seen(8, 136, &["x"])),
@@ -433,7 +434,7 @@ fn every_side_condition_is_needed() {
     let wide = StreamMenu { vectors: vec![1, 8], ..few() };
     let tall = StreamMenu { side_by_side: vec![1, 4], ..few() };
     let of = |condition| match condition {
-        RowFits => (unread(8, 136), few(), H200),
+        RowFits => (turned(8, 24, 40), few(), H200),
         FlatFits => (transpose(40, 72), few(), H200),
         RowsDivide => (row_sum(5, 136), few(), H200),
         ThreadsFit => (row_sum(8, 136), tall.clone(), small),
@@ -496,7 +497,31 @@ fn apart(m: i64, n: i64) -> Program {
     )
 }
 
-/// Rows less their maxima, two sums of others, and a map of all: a kernel that ends with the first sum makes rows that nobody in it reads.
+/// Products of rows, which are tiled with what follows: there a matrix is read along its columns, as in no kernel of rows.
+fn turned(m: i64, n: i64, k: i64) -> Program {
+    let params = [matrix("A", m, k), matrix("B", n, k), matrix("E", n, m), matrix("D", m, n)].join(", ");
+    let products = format!(
+        "for i, j, k in T.grid({m}, {n}, {k}):\n    with T.sblock(\"p\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            C[vi, vj] = T.float32(0)\n        C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]"
+    );
+    let add = map("d", m, n, "D[vi, vj] = C[vi, vj] + E[vj, vi]");
+    program(&params, &[&alloc("C", &[m, n])], &[&products, &add])
+}
+
+/// Rows less their maxima, and sums that nobody reads.
+fn idle(m: i64, n: i64) -> Program {
+    let params = ["A", "D", "B"].map(|name| matrix(name, m, n)).join(", ");
+    program(
+        &params,
+        &[&alloc("x", &[m]), &alloc("s", &[m])],
+        &[
+            &reduce("max", m, n, "x", "T.min_value(\"float32\")", "T.max(x[vi], A[vi, vj])"),
+            &reduce("sum", m, n, "s", "T.float32(0)", "s[vi] + D[vi, vj]"),
+            &map("less", m, n, "B[vi, vj] = A[vi, vj] - x[vi]"),
+        ],
+    )
+}
+
+/// Rows less their maxima, two sums of others, and a map of all: in a kernel that ends with the first sum, nobody reads the first rows.
 fn unread(m: i64, n: i64) -> Program {
     let params = ["A", "D", "B"].map(|name| matrix(name, m, n)).join(", ");
     program(

@@ -368,11 +368,11 @@ impl Stream {
                     false => form != AccessForm::Other || b.gathers,
                 }
             });
-            // Rows that later blocks do not read are what the last one makes; and what nobody reads is of no row.
+            // What a block but the last makes, later ones read, or others.
             let last = from + i + 1 == to;
             let read = || blocks[i + 1..].iter().any(|c| c.reads.iter().any(|r| r.buffer == b.write.buffer));
-            let value = || own_form == AccessForm::PerRow && self.outlives(b.write.buffer, to);
-            plain && b.form(&b.write, shape.row_iters) == own_form && (last || read() || value())
+            let used = last || read() || self.outlives(b.write.buffer, to);
+            plain && b.form(&b.write, shape.row_iters) == own_form && used
         };
         // A buffer that is held is accessed twice.
         let few = blocks.iter().map(|b| b.reads.len() + 1).sum::<usize>() <= Places::MOST;
