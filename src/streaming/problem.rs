@@ -138,21 +138,26 @@ impl StreamProblem {
             |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256, in_order: false });
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
         let options = LowerOptions::default();
-        let streams = streams_of(&self.program, &plan)?;
-        let made = super::scheduled(&self.program, &plan, &streams, &options);
+        // Where there are too many works, this plan need not be among those that are looked at.
+        let of_plan = match self.streams.way_of(&plan) {
+            Some(_) => None,
+            None => Some(streams_of(&self.program, &plan)?),
+        };
+        let streams = of_plan.as_ref().unwrap_or(&self.streams);
+        let made = super::scheduled(&self.program, &plan, streams, &options);
         let unknown = matches!(made, Err(ScheduledError::Lower(LowerError::Unsupported { .. })));
         let usual = self.streams.plain.is_empty() && self.streams.in_order().next().is_none();
         if usual && !unknown {
             return Ok(());
         }
         made.map_err(|e| NotStreaming::Lower(Box::new(e)))?;
-        let (small, _) = super::shrink::shrink(&self.program, &plan, &streams);
+        let (small, _) = super::shrink::shrink(&self.program, &plan, streams);
         let of_small = streams_of(&small, &plan)?;
         if let Some(b) = of_small.whole().blocks.iter().find(|b| b.instances() > MOST_CHECKED) {
             return Err(NotStreaming::Checked { block: b.name.clone(), instances: b.instances() });
         }
         Reference::of(&small, SEED, &|| true).map_err(|fault| NotStreaming::Inputs(Box::new(fault)))?;
-        self.own_threads(&plan, &streams)
+        self.own_threads(&plan, streams)
     }
 
     /// Whether the threads that the source itself binds are apart. Nobody else has decided on them: where they race the program is

@@ -1,6 +1,6 @@
 //! Programs of more blocks, and of more ways to inline them, than are looked at: they are explored all the same, and what is left
 //! out is told.
-use crate::support::{executed, script, some_of};
+use crate::support::{executed, kernels, script, some_of};
 use serde_json::Value;
 
 /// Maps of buffer `first` to `O`, one after the other; what each makes of the value before it.
@@ -81,7 +81,7 @@ fn programs_of_many_blocks_are_explored() {
     for (program, left_out) in some_of(cases, 1) {
         let report = executed(&program, "h200", 1);
         assert!(note(&report, "are not looked at").contains(left_out));
-        assert_eq!(report["candidates"][0]["kernels"].as_array().map(Vec::len), Some(1));
+        assert_eq!(kernels(&report), 1);
         let nodes = report["space"]["enodes"].as_u64().unwrap();
         assert!(nodes < 100_000, "{nodes} e-nodes");
         assert_eq!(report["untiled"].as_array().map(Vec::is_empty), Some(false));
@@ -103,7 +103,7 @@ fn branches_that_one_block_reads_are_inlined_there() {
     );
     let report = executed(&script("A: 128, 64 float32; O: 128, 64 float32", &(allocated + &body)), "h200", 1);
     assert!(note(&report, "are not looked at").contains("a block stays that one other reads once"));
-    assert_eq!(report["candidates"][0]["kernels"].as_array().map(Vec::len), Some(1));
+    assert_eq!(kernels(&report), 1);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn values_that_double_are_computed_once() {
     let program = script("A: 128, 64 float32; O: 128, 64 float32", &mapped("A", 60, twice));
     let report = executed(&program, "h200", 1);
     assert!(note(&report, "are not looked at").contains("a block is computed again where it is read"));
-    assert_eq!(report["candidates"][0]["kernels"].as_array().map(Vec::len), Some(1));
+    assert_eq!(kernels(&report), 1);
     assert_eq!(report["untiled"].as_array().map(Vec::len), Some(60));
 }
 
@@ -125,6 +125,5 @@ fn maps_after_a_product_that_double_its_sums_too_often_are_kernels_of_their_own(
         let body = body.replace("MAPS", allocated) + maps;
         executed(&script("A: 128, 32 float32; B: 32, 64 float32; O: 128, 64 float32", &body), "h200", 1)
     };
-    let kernels = |maps| of(maps)["candidates"][0]["kernels"].as_array().map_or(0, Vec::len);
-    assert_eq!((kernels(3), kernels(8) > 1), (1, true));
+    assert_eq!((kernels(&of(3)), kernels(&of(8)) > 1), (1, true));
 }

@@ -1,5 +1,6 @@
 //! What kernels of rows do besides: results on the way are also copied to memory, for the caller or for other kernels; and a value of
 //! a row is read from anywhere. All are compiled and executed.
+use crate::streaming::BOTH;
 use crate::support::{executed, kernels, samples, script, seed};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -40,29 +41,9 @@ fn a_value_of_a_row_is_read_from_anywhere() {
     assert!(!report["notes"].to_string().contains("plain kernel"), "{}", report["notes"]);
 }
 
-/// Two maps of the same rows, neither of the other.
-const BOTH: &str = "
-S = T.sblock_alloc_buffer((ROWS,))
-for i, k in T.grid(ROWS, COLUMNS):
-    with T.sblock(\"S\"):
-        vi, vk = T.axis.remap(\"SR\", [i, k])
-        with T.init():
-            S[vi] = T.float32(0)
-        S[vi] = S[vi] + X[vi, vk]
-for i, j in T.grid(ROWS, COLUMNS):
-    with T.sblock(\"Y\"):
-        vi, vj = T.axis.remap(\"SS\", [i, j])
-        Y[vi, vj] = X[vi, vj] - S[vi]
-for i, j in T.grid(ROWS, COLUMNS):
-    with T.sblock(\"Z\"):
-        vi, vj = T.axis.remap(\"SS\", [i, j])
-        Z[vi, vj] = X[vi, vj] * S[vi] + D[vi, vj]
-";
-
 #[test]
 fn rows_that_nobody_in_the_kernel_reads_are_made_there() {
-    let params = ["X", "D", "Y", "Z"].map(|name| format!("{name}: ROWS, COLUMNS float32")).join("; ");
-    let report = executed(&script(&sized(&params, 67, 1500), &sized(BOTH, 67, 1500)), "h200", 3);
+    let report = executed(&BOTH.replace("48", "67").replace("1000", "1500"), "h200", 3);
     assert_eq!((kernels(&report), &report["proved_optimal"]), (1, &Value::Bool(true)));
 }
 

@@ -124,7 +124,7 @@ def norm(X: T.Buffer((48, 1000), "float16"), D: T.Buffer((48, 1000), "float16"),
 "#;
 
 /// Two maps of the same rows, neither of the other.
-const BOTH: &str = r#"
+pub const BOTH: &str = r#"
 @T.prim_func(s_tir=True)
 def both(X: T.Buffer((48, 1000), "float32"), D: T.Buffer((48, 1000), "float32"), Y: T.Buffer((48, 1000), "float32"), Z: T.Buffer((48, 1000), "float32")):
     S = T.sblock_alloc_buffer((48,), "float32")

@@ -317,6 +317,13 @@ impl Stream {
             || self.blocks[to..].iter().any(|b| b.reads.iter().any(|r| r.buffer == buffer))
     }
 
+    /// Whether what a block of a kernel that ends at `to` makes is for somebody: it is the last of them, or later ones read it, or others.
+    fn is_used(&self, block: usize, to: usize) -> bool {
+        let made = self.blocks[block].write.buffer;
+        let read = || self.blocks[block + 1..to].iter().any(|later| later.reads.iter().any(|r| r.buffer == made));
+        block + 1 == to || read() || self.outlives(made, to)
+    }
+
     /// The common shape of blocks that can share a row kernel: the rows of a reduction among them are the first iterators
     /// of all, the columns the others, with the same extents everywhere. What is reduced as a whole is one row, without row
     /// iterators. `None` where there is no reduction, or another shape, and of several blocks that may not move to each other.
@@ -368,11 +375,7 @@ impl Stream {
                     false => form != AccessForm::Other || b.gathers,
                 }
             });
-            // What a block but the last makes, later ones read, or others.
-            let last = from + i + 1 == to;
-            let read = || blocks[i + 1..].iter().any(|c| c.reads.iter().any(|r| r.buffer == b.write.buffer));
-            let used = last || read() || self.outlives(b.write.buffer, to);
-            plain && b.form(&b.write, shape.row_iters) == own_form && used
+            plain && b.form(&b.write, shape.row_iters) == own_form && self.is_used(from + i, to)
         };
         // A buffer that is held is accessed twice.
         let few = blocks.iter().map(|b| b.reads.len() + 1).sum::<usize>() <= Places::MOST;
@@ -410,12 +413,7 @@ impl Stream {
             let bare = |a: &Access| a.known && a.split.is_none() && all().all(|o| o.buffer != a.buffer || o == a);
             !b.updates && b.write.dims == whole && b.accesses().all(bare) && b.places.is_sorted()
         };
-        // What a block but the last makes, later ones read, or others.
-        let used = |(at, b): (usize, &StreamBlock)| {
-            let later = &self.blocks[from + at + 1..to];
-            later.is_empty() || self.outlives(b.write.buffer, to) || later.iter().any(|c| c.touches(b.write.buffer))
-        };
-        let together = || blocks.iter().all(shares) && blocks.iter().enumerate().all(used);
+        let together = || blocks.iter().all(shares) && (from..to).all(|at| self.is_used(at, to));
         self.same_elements(from, to) && blocks.iter().all(fits) && (blocks.len() == 1 || together())
     }
 

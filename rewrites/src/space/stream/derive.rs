@@ -179,13 +179,40 @@ impl Writer<'_> {
 
     /// Copies of what a block reads into registers, by wide accesses: (copy, ...) for the reads of these numbers.
     fn fragments(&mut self, block: &str, reads: &[usize]) -> Vec<String> {
-        reads.iter().map(|r| self.copy_for(block, *r, "local", "fragment")).collect()
+        reads.iter().map(|r| self.copy_for((block, *r), [block], "local", "fragment")).collect()
     }
 
-    /// A copy of what a block reads, for it alone: others that read the buffer read it still.
-    fn copy_for(&mut self, block: &str, read: usize, scope: &str, stem: &str) -> String {
-        let args = [var(block), json!(read), json!(scope), json!([format!("${block}")])];
-        self.bound("cache_read", args, stem)
+    /// A copy of what a block reads, for these alone: others that read the buffer read it still.
+    fn copy_for<'n>(
+        &mut self,
+        (block, read): (&str, usize),
+        readers: impl IntoIterator<Item = &'n str>,
+        scope: &str,
+        stem: &str,
+    ) -> String {
+        let readers: Vec<Value> = readers.into_iter().map(var).collect();
+        self.bound("cache_read", [var(block), json!(read), json!(scope), json!(readers)], stem)
+    }
+
+    /// Holds in a scope what block `number` of a kernel makes for later ones of it. Returned is its copy to memory, where it outlives the
+    /// kernel.
+    fn held_made(
+        &mut self,
+        (from, to): (usize, usize),
+        names: &[String],
+        number: usize,
+        scope: &str,
+    ) -> Option<String> {
+        let (stream, name) = (self.stream, &names[number]);
+        let made = stream.blocks[from + number].write.buffer;
+        if !stream.outlives(made, to) {
+            self.call("set_scope", [var(name), json!(0), json!(scope)]);
+            return None;
+        }
+        let reads = |b: &StreamBlock| b.reads.iter().any(|r| r.buffer == made);
+        let later = (number + 1..to - from).filter(|at| reads(&stream.blocks[from + at]));
+        let readers: Vec<Value> = later.map(|at| var(&names[at])).collect();
+        Some(self.bound("cache_write", [var(name), json!(0), json!(scope), json!(readers)], "out"))
     }
 
     /// Puts copies, and the computation between them, under the loop over threads.

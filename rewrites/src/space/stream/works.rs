@@ -37,7 +37,7 @@ const BOUNDS: [Bounds; 8] = [
     Bounds { kernel: 3, again: 1, stays: true, program: MOST_BLOCKS },
     Bounds { kernel: 2, again: 1, stays: true, program: MOST_BLOCKS },
 ];
-/// The same of what is computed again in any program: what is computed more often is no good schedule.
+/// Most times that blocks are computed again in any program: what computes more is no good schedule.
 const MOST_AGAIN: usize = 255;
 /// Most blocks of all works together, and about the most e-nodes of kernels of several blocks: what it takes to look at a space.
 const MOST_IN_WORKS: usize = 40_000;
@@ -60,6 +60,7 @@ impl Bounds {
 }
 
 /// A work as a program of its own: its number, and what else is known of it.
+#[derive(Clone)]
 struct Rest {
     program: usize,
     facts: Facts,
@@ -345,8 +346,7 @@ impl<'a> Explorer<'a> {
             // Where no row was split, that is said by one part.
             true => self.rests[&work].facts.any.then_some(None)?,
             false => {
-                let Rest { program, facts } = &self.rests[&work];
-                let (program, mut facts) = (*program, facts.clone());
+                let Rest { program, mut facts } = self.rests[&work].clone();
                 let touched = kernel.buffers.iter().map(|b| &b.name).filter(|name| self.parameters.contains(*name));
                 facts.touched.extend(touched.cloned());
                 let rest = self.programs.rest(program, kept)?;
@@ -413,6 +413,12 @@ impl<'a> Explorer<'a> {
         [block].into_iter().chain((block + 1..blocks.len()).filter(reads)).collect()
     }
 
+    /// That a block is inlined, where the plan, if there is one, has it.
+    fn inlining(&self, work: usize, block: usize, reverse: bool) -> Option<Inlining> {
+        let inlining = Inlining { block: self.works[work].blocks[block].name.clone(), reverse };
+        self.source.only.is_none_or(|plan| plan.inlined.contains(&inlining)).then_some(inlining)
+    }
+
     /// A block inlined, the next one where it is read, or another into its producer.
     fn inlined(&mut self, at: Point, block: usize, reverse: bool) -> Option<Become> {
         let involved = match reverse {
@@ -420,12 +426,10 @@ impl<'a> Explorer<'a> {
             false => self.with_readers(at.work.into(), block),
         };
         let work = usize::from(at.work);
-        let inlining = Inlining { block: self.works[work].blocks[block].name.clone(), reverse };
-        let wanted = self.source.only.is_none_or(|plan| plan.inlined.contains(&inlining));
+        let inlining = self.inlining(work, block, reverse)?;
         let calls = calls(&inlining);
-        let Rest { program, facts } = &self.rests[&work];
-        let (program, mut facts) = (*program, facts.clone());
-        (wanted && self.programs.legal(program, &involved, &calls)).then_some(())?;
+        let Rest { program, mut facts } = self.rests[&work].clone();
+        self.programs.legal(program, &involved, &calls).then_some(())?;
         let stream = &self.works[work];
         // What inlining makes may be no streaming program any more; then it is no way.
         let plain = others(stream);
@@ -450,11 +454,9 @@ impl<'a> Explorer<'a> {
         };
         let dead: Vec<usize> = (0..count).filter(|block| unread(self, *block)).collect();
         dead.into_iter().find_map(|block| {
-            let inlining = Inlining { block: self.works[work].blocks[block].name.clone(), reverse: false };
-            let Rest { program, facts } = &self.rests[&work];
-            let (program, facts) = (*program, facts.clone());
-            let wanted = self.source.only.is_none_or(|plan| plan.inlined.contains(&inlining));
-            let made = self.programs.whole(program, &calls(&inlining)).filter(|_| wanted)?;
+            let inlining = self.inlining(work, block, false)?;
+            let Rest { program, facts } = self.rests[&work].clone();
+            let made = self.programs.whole(program, &calls(&inlining))?;
             let to = self.made(made, facts, others(&self.works[work]))?;
             Some(Become { how: How::Inline(inlining), to: self.goes_on(to, at) })
         })
@@ -491,8 +493,7 @@ impl<'a> Explorer<'a> {
     }
 
     fn parted(&mut self, work: usize, kept: usize, parting: &Parting) -> Option<usize> {
-        let Rest { program, facts } = &self.rests[&work];
-        let (program, mut facts) = (*program, facts.clone());
+        let Rest { program, mut facts } = self.rests[&work].clone();
         let made = self.programs.next(program, &[kept], &part_calls(parting, facts.parts, 0))?;
         let next = self.programs.stream(made)?.clone();
         let old = &self.works[work].blocks;

@@ -1,20 +1,13 @@
 //! The calls of a flat kernel.
 use super::{most_blocks, var, TraceWriter, Writer};
-use satune_ir::term::stream::{FlatPlan, StreamBlock};
+use satune_ir::term::stream::{Access, FlatPlan, StreamBlock};
 use serde_json::{json, Value};
 
-/// The loops of a nest under which its accesses are: (blocks of rows, blocks of columns, row, step, thread), and the loop of an
-/// access. What has one iteration has no name.
+/// The loops of a nest: (blocks of rows, blocks of columns, row, step, thread), and that of an access. What has one iteration has no
+/// name; threads have more.
 struct Loops {
     path: [String; 5],
     vector: String,
-}
-
-impl Loops {
-    /// The innermost of those that nests share.
-    fn innermost(&self) -> &str {
-        self.path.iter().rev().find(|name| !name.is_empty()).map_or("", String::as_str)
-    }
 }
 
 impl Writer<'_> {
@@ -26,27 +19,14 @@ impl Writer<'_> {
         let Some((last, others)) = maps.split_last() else { return };
         let names: Vec<String> = maps.iter().map(|b| self.block(&b.name)).collect();
         let wide = plan.vector > 1;
-        // What several blocks read along the row is copied for all of them, what one reads where accesses are wide.
-        let mut fragments = self.shared_fragments(maps, &names, wide);
-        // What outlives the kernel is copied to memory: that of a block but the last is held for later ones.
         let mut copies: Vec<(usize, String)> = Vec::new();
-        for (i, (b, name)) in others.iter().zip(&names).enumerate() {
-            if !stream.outlives(b.write.buffer, to) {
-                self.call("set_scope", [var(name), json!(0), json!("local")]);
-                continue;
-            }
-            let later = (i + 1..maps.len()).filter(|c| maps[*c].reads.iter().any(|r| r.buffer == b.write.buffer));
-            let readers: Vec<String> = later.map(|c| format!("${}", names[c])).collect();
-            copies.push((i, self.bound("cache_write", [var(name), json!(0), json!("local"), json!(readers)], "out")));
+        for number in 0..others.len() {
+            let out = self.held_made((from, to), &names, number, "local");
+            copies.extend(out.map(|copy| (number, copy)));
         }
         let Some(block) = names.last() else { return };
         let written = wide.then(|| self.bound("cache_write", [var(block), json!(0), json!("local")], "written"));
-        if let [alone] = maps {
-            let inner = alone.iters.len() - 1;
-            let along = |r: &usize| alone.reads[*r].dims.last() == Some(&Some(inner));
-            let reads: Vec<usize> = (0..alone.reads.len()).filter(along).collect();
-            fragments = if wide { self.fragments(block, &reads) } else { Vec::new() };
-        }
+        let fragments = self.fragments_of(maps, &names, wide);
         // The loops of the last block, or of its copy, and those of the other copies are one nest.
         let own = match &written {
             Some(copy) => self.copy_loops(copy, last),
@@ -54,12 +34,12 @@ impl Writer<'_> {
         };
         let mut nest = self.nest(plan, last, own, written.is_some());
         let place = written.as_ref().map_or(0, |_| self.read_at(last, to));
-        let mut merged = vec![((place, others.len()), var(nest.innermost()))];
+        let mut merged = vec![((place, others.len()), var(&nest.path[4]))];
         let mut vectors = Vec::new();
         for (i, copy) in &copies {
             let loops = self.copy_loops(copy, &maps[*i]);
             let of_copy = self.nest(plan, &maps[*i], loops, true);
-            merged.push(((self.read_at(&maps[*i], to), *i), var(of_copy.innermost())));
+            merged.push(((self.read_at(&maps[*i], to), *i), var(&of_copy.path[4])));
             vectors.push(of_copy.vector);
         }
         if copies.is_empty() {
@@ -93,29 +73,24 @@ impl Writer<'_> {
         }
     }
 
-    /// Copies into registers of what several blocks read, each once for all of them; where accesses are wide, of all that is read
-    /// along the row.
-    fn shared_fragments(&mut self, maps: &[StreamBlock], names: &[String], wide: bool) -> Vec<String> {
-        let mut copied: Vec<usize> = Vec::new();
+    /// Copies into registers of what blocks read along the row, each once for all of them: of what several read, and where accesses are
+    /// wide, of all.
+    fn fragments_of(&mut self, maps: &[StreamBlock], names: &[String], wide: bool) -> Vec<String> {
+        let mut copied: Vec<&Access> = Vec::new();
         let mut out = Vec::new();
-        if maps.len() == 1 {
-            return out;
-        }
         for (i, b) in maps.iter().enumerate() {
+            let inner = Some(b.iters.len() - 1);
             for (number, read) in b.reads.iter().enumerate() {
-                let inner = b.iters.len() - 1;
                 let made = maps.iter().any(|m| m.write.buffer == read.buffer);
-                if made || copied.contains(&read.buffer) || read.dims.last() != Some(&Some(inner)) {
+                if made || copied.contains(&read) || read.dims.last() != Some(&inner) {
                     continue;
                 }
-                let readers: Vec<usize> = (i..maps.len()).filter(|at| maps[*at].reads.contains(read)).collect();
-                if !wide && readers.len() == 1 {
-                    continue;
+                let readers: Vec<&str> =
+                    (i..maps.len()).filter(|at| maps[*at].reads.contains(read)).map(|at| names[at].as_str()).collect();
+                if wide || readers.len() > 1 {
+                    copied.push(read);
+                    out.push(self.copy_for((&names[i], number), readers, "local", "fragment"));
                 }
-                copied.push(read.buffer);
-                let consumers: Vec<String> = readers.iter().map(|at| format!("${}", names[*at])).collect();
-                let args = [var(&names[i]), json!(number), json!("local"), json!(consumers)];
-                out.push(self.bound("cache_read", args, "fragment"));
             }
         }
         out

@@ -43,19 +43,8 @@ impl Writer<'_> {
         let copies = self.held(plan, blocks, &names, &shape);
         let mut made: Vec<Made> = Vec::new();
         for (i, (b, name)) in blocks.iter().zip(&names).enumerate() {
-            let later = (i + 1..blocks.len()).filter(|c| blocks[*c].reads.iter().any(|r| r.buffer == b.write.buffer));
-            let readers: Vec<String> = later.map(|c| format!("${}", names[c])).collect();
             let scope = self.scope_of_made(plan, b, &shape);
-            let out = match i + 1 == blocks.len() {
-                true => None,
-                false if stream.outlives(b.write.buffer, to) => {
-                    Some(self.bound("cache_write", [var(name), json!(0), json!(scope), json!(readers)], "out"))
-                }
-                false => {
-                    self.call("set_scope", [var(name), json!(0), json!(scope)]);
-                    None
-                }
-            };
+            let out = (i + 1 < blocks.len()).then(|| self.held_made((from, to), &names, i, scope)).flatten();
             made.push(Made { out, ..self.caches(plan, b, name, &shape, i + 1 == blocks.len()) });
         }
         // The loops of the last block are those of the rows.
@@ -159,9 +148,9 @@ impl Writer<'_> {
             let Some(first) = readers.first() else { continue };
             let Some(number) = blocks[*first].reads.iter().position(|r| r.buffer == buffer) else { continue };
             let form = blocks[*first].form(&blocks[*first].reads[number], shape.row_iters);
-            let consumers: Vec<String> = readers.iter().map(|i| format!("${}", names[*i])).collect();
-            let args = [var(&names[*first]), json!(number), json!(scope), json!(consumers)];
-            copies.push(Copy { block: self.bound("cache_read", args, "held"), form, place: held.place });
+            let consumers = readers.iter().map(|i| names[*i].as_str());
+            let block = self.copy_for((&names[*first], number), consumers, scope, "held");
+            copies.push(Copy { block, form, place: held.place });
         }
         copies
     }

@@ -11,7 +11,7 @@ impl Writer<'_> {
         let along = plan.side / plan.vector;
         let side_by_side = plan.threads / along;
         let block = self.block(&plan.block);
-        let tile = self.copy_for(&block, access, "shared", "tile");
+        let tile = self.copy_for((&block, access), [block.as_str()], "shared", "tile");
         let wide = plan.vector > 1;
         let written = wide.then(|| self.bound("cache_write", [var(&block), json!(0), json!("local")], "written"));
         // What else runs along the result's rows is read by wide accesses, too.
