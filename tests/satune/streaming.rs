@@ -275,11 +275,15 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
             };
             let work = stream_work(&small_plan, &small_problem);
             assert_eq!(work.len(), checked.len(), "{operator}");
-            // Kernels that do not need each other may stand in another order.
             let mut counted: Vec<[f64; 2]> = work.iter().map(|w| [w.load_sectors, w.store_sectors]).collect();
             let simulated = checked.iter().map(|c| [c.total.global_load_sectors, c.total.global_store_sectors]);
             let mut expected: Vec<[f64; 2]> = simulated.map(|pair| pair.map(|sectors| sectors as f64)).collect();
-            [&mut counted, &mut expected].into_iter().for_each(|list| list.sort_by(|a, b| a.partial_cmp(b).unwrap()));
+            // Kernels that do not need each other may stand in another order than in the plan, as only those of this program.
+            if program.name == "both" {
+                [&mut counted, &mut expected]
+                    .into_iter()
+                    .for_each(|list| list.sort_by(|a, b| a.partial_cmp(b).unwrap()));
+            }
             if counted != expected {
                 failed.push(format!("sectors {counted:?} {expected:?}\n{text}"));
             }
