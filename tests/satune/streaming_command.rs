@@ -167,7 +167,8 @@ fn questions_are_answered_and_refusals_named() {
         let candidate = &report["candidates"][rank - 1];
         let trace = format!("out/{}", candidate["trace"].as_str().unwrap());
         std::fs::write(at.join("plan.json"), candidate["plan"].to_string()).unwrap();
-        for answer in ask(SOFTMAX, &["--trace", &trace, "--plan", "plan.json"]) {
+        let plan = candidate["plan"].to_string();
+        for answer in ask(SOFTMAX, &[&plan, "--trace", &trace, "--plan", "plan.json"]) {
             assert_eq!((&answer["in_space"], &answer["members"]), (&true.into(), &"1".into()), "{answer:#}");
             assert_eq!(answer["asked"]["plan"], candidate["plan"]);
             assert!(answer["rank"].as_u64().unwrap() as usize <= rank, "{answer:#}");

@@ -131,13 +131,16 @@ fn flat(plan: &FlatPlan, stream: &Stream, (from, to): (usize, usize)) -> KernelW
     let blocks = (all_rows / plan.side_by_side.max(1) * up(columns, tile)) as f64;
     let mut work = KernelWork { blocks, ..KernelWork::default() };
     let active = all_rows as f64 * up(columns, chunk) as f64;
-    // What a map makes for others is in registers, and what several read along the row is read once.
+    // What a map makes for others is in registers, but for what it updates; and what several read along the row is read once.
     let mut accesses: Vec<(&StreamBlock, &Access, bool)> = Vec::new();
     for b in maps {
-        for read in b.loads().filter(|r| maps.len() == 1 || !stream.made_in(r.buffer, from, to)) {
-            let along = read.dims.contains(&Some(inner));
-            let again = || accesses.iter().any(|(_, a, store)| !store && *a == read);
-            if maps.len() == 1 || !along || !again() {
+        for read in b.loads() {
+            let maker = maps.iter().find(|m| m.write.buffer == read.buffer);
+            let once = || {
+                let along = read.dims.contains(&Some(inner));
+                !along || accesses.iter().all(|(_, a, store)| *store || *a != read)
+            };
+            if maps.len() == 1 || maker.map_or_else(once, |m| m.updates) {
                 accesses.push((b, read, false));
             }
         }

@@ -5,7 +5,7 @@ use satune_ir::term::Space;
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space::stream::{rules, streams, trace, StreamCondition, StreamMenu};
-use satune_rewrites::space::{saturate, saturate_without, Fuel, Limits, SaturationError};
+use satune_rewrites::space::{explored, saturate, saturate_without, Fuel, Limits, SaturationError};
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
 
@@ -279,6 +279,8 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
         ("idle", idle(8, 136)),
         ("results of maps", results(8, 136)),
         ("results of long maps", results(2, 1024)),
+        ("updated by maps", explored(&updated(8, 136))),
+        ("updated by long maps", explored(&updated(2, 1024))),
         ("one seen", seen(8, 136, &["x"])),
         ("all seen", seen(8, 136, &["e", "x", "s"])),
         ("long seen", seen(2, 1024, &["e", "x", "s"])),
@@ -551,6 +553,21 @@ fn results(m: i64, n: i64) -> Program {
             &map("f", m, n, "F[vi, vj] = e[vi, vj] * e[vi, vj] + D[vi, vj]"),
             &map("g", m, n, "g[vi, vj] = e[vi, vj] - T.float32(2)"),
             &map("t", n, m, "T_[vi, vj] = g[vj, vi]"),
+        ],
+    )
+}
+
+/// Maps of the same elements, two of which change what they read; others read that, and what they read is of the first.
+fn updated(m: i64, n: i64) -> Program {
+    let params = ["A", "D", "F", "G"].map(|name| matrix(name, m, n)).join(", ");
+    program(
+        &format!("{params}, r: T.Buffer(({m},), \"float32\")"),
+        &[&alloc("e", &[m, n])],
+        &[
+            &map("a", m, n, "A[vi, vj] = A[vi, vj] * T.float32(0.5) + D[vi, vj]"),
+            &map("e", m, n, "e[vi, vj] = A[vi, vj] + r[vi]"),
+            &map("f", m, n, "F[vi, vj] = F[vi, vj] - e[vi, vj] * A[vi, vj]"),
+            &map("g", m, n, "G[vi, vj] = e[vi, vj] * F[vi, vj] - D[vi, vj]"),
         ],
     )
 }

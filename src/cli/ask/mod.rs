@@ -34,8 +34,8 @@ use std::time::Duration;
 pub(super) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Questions, each what is fixed of a schedule: "block 128x128, k 8, registers 8x8, A k-major pad 4, split 1"
-    #[arg(long_help = format!("Questions, each what is fixed of a schedule; the rest is free. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
+    /// Questions, each what is fixed of a schedule: "block 128x128, k 8, registers 8x8, A k-major pad 4, split 1", or a plan as JSON
+    #[arg(long_help = format!("Questions, each what is fixed of a schedule, or the `plan` of a candidate as JSON; the rest is free. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
     schedules: Vec<String>,
     /// A trace that `explore` wrote (NAME.trace.json beside its candidates.json)
     #[arg(long)]
@@ -270,10 +270,12 @@ fn ask<W: Askable>(args: &Args, problem: &W, gpu: &Descriptor) -> Outcome {
 fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fixed>>, Failure> {
     let mut out = Vec::new();
     for text in &args.schedules {
-        let fixed = problem
-            .question(text)
-            .map_err(|e| Failure::Input(format!("schedule \"{}\": {e}", text.chars().take(80).collect::<String>())))?;
-        out.push(Question { name: text.clone(), fixed, plan: None });
+        let name = text.chars().take(80).collect::<String>();
+        let named = |e: String| Failure::Input(format!("schedule \"{name}\": {e}"));
+        let plan = text.trim_start().starts_with('{').then(|| plan_of(text)).transpose().map_err(named)?;
+        let fixed =
+            plan.as_ref().map_or_else(|| problem.question(text), |plan| problem.fixed_of(plan)).map_err(named)?;
+        out.push(Question { name: if plan.is_some() { name } else { text.clone() }, fixed, plan });
     }
     let traced = |path: &Path| traced_plan(path, problem);
     type Reader<'a> = &'a dyn Fn(&Path) -> Result<Schedule, Failure>;
@@ -295,13 +297,16 @@ fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fix
 const LONGEST: u64 = 16 << 20;
 
 fn plan_file(path: &Path) -> Result<Schedule, Failure> {
-    let text = files::read_text(path, LONGEST).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
+    let named = |e: String| Failure::Input(format!("{}: {e}", path.display()));
+    let text = files::read_text(path, LONGEST).map_err(|e| named(e.to_string()))?;
+    plan_of(&text).map_err(named)
+}
+
+fn plan_of(text: &str) -> Result<Schedule, String> {
     // Of no kind: the error that names a field is that of a plan on single threads.
-    serde_json::from_str::<Schedule>(&text)
-        .or_else(|_| serde_json::from_str::<CoresPlan>(&text).map(Schedule::Cores))
-        .map_err(|e| {
-            Failure::Input(format!("{}: {e}; it is not the `plan` of a candidate in candidates.json", path.display()))
-        })
+    serde_json::from_str::<Schedule>(text)
+        .or_else(|_| serde_json::from_str::<CoresPlan>(text).map(Schedule::Cores))
+        .map_err(|e| format!("{e}; it is not the `plan` of a candidate in candidates.json"))
 }
 
 /// The plan of a stored candidate, by its trace's file: a trace says what is done, not which decision each call is, so the

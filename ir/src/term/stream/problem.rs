@@ -411,7 +411,7 @@ impl Stream {
         let shares = |b: &StreamBlock| {
             let whole: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
             let bare = |a: &Access| a.known && a.split.is_none() && all().all(|o| o.buffer != a.buffer || o == a);
-            !b.updates && b.write.dims == whole && b.accesses().all(bare) && b.places.is_sorted()
+            b.write.dims == whole && b.accesses().all(bare) && b.places.is_sorted()
         };
         let together = || blocks.iter().all(shares) && (from..to).all(|at| self.is_used(at, to));
         self.same_elements(from, to) && blocks.iter().all(fits) && (blocks.len() == 1 || together())

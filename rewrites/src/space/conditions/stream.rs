@@ -1,6 +1,6 @@
 //! The side conditions of the rules for streaming programs, and what else they offer no schedule for.
 use crate::space::stream::StreamCondition;
-use satune_ir::term::stream::{AccessForm, RowPlace, Stream};
+use satune_ir::term::stream::{AccessForm, BlockKind, RowPlace, Stream, StreamBlock};
 
 /// Most bytes of an access.
 const ACCESS_BYTES: i64 = 16;
@@ -93,8 +93,18 @@ pub fn row_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
     if stream.fits_row(from, to) {
         return Ok(());
     }
+    let blocks = &stream.blocks[from..to];
+    let over = |b: &StreamBlock| {
+        let extents: Vec<String> = b.iters.iter().map(|i| i.extent.to_string()).collect();
+        format!("{} has {}", b.name, extents.join(" x "))
+    };
     let why = if !stream.pipeline && to > from + 1 {
         "one of the program's blocks writes what an earlier one reads, so that none moves to another".into()
+    } else if to > from + 1 && blocks.iter().all(|b| b.kind == BlockKind::Map) {
+        let elements: Vec<String> = blocks.iter().map(over).collect();
+        format!("they are maps, but not over the same elements: {}", elements.join(", "))
+    } else if let Some(b) = blocks.iter().find(|b| b.updates) {
+        format!("{} changes a buffer in place, which no kernel of rows does", b.name)
     } else if stream.row_shape(from, to).is_none() {
         "there is no reduction among them whose rows and columns all of them have".into()
     } else {

@@ -19,10 +19,16 @@ impl Writer<'_> {
         let Some((last, others)) = maps.split_last() else { return };
         let names: Vec<String> = maps.iter().map(|b| self.block(&b.name)).collect();
         let wide = plan.vector > 1;
-        let mut copies: Vec<(usize, String)> = Vec::new();
-        for number in 0..others.len() {
-            let out = self.held_made((from, to), &names, number, "local");
-            copies.extend(out.map(|copy| (number, copy)));
+        // Nests that become one with that of the last map: copies to memory. Where a map changes what it reads, which is not copied,
+        // all keep their order, and are nests of their own.
+        let in_order = maps.iter().any(|b| b.updates);
+        let mut beside: Vec<(usize, String, bool)> = Vec::new();
+        for (number, b) in others.iter().enumerate() {
+            beside.extend(in_order.then(|| (number, names[number].clone(), false)));
+            if !b.updates {
+                let out = self.held_made((from, to), &names, number, "local");
+                beside.extend(out.map(|copy| (number, copy, true)));
+            }
         }
         let Some(block) = names.last() else { return };
         let written = wide.then(|| self.bound("cache_write", [var(block), json!(0), json!("local")], "written"));
@@ -36,13 +42,15 @@ impl Writer<'_> {
         let place = written.as_ref().map_or(0, |_| self.read_at(last, to));
         let mut merged = vec![((place, others.len()), var(&nest.path[4]))];
         let mut vectors = Vec::new();
-        for (i, copy) in &copies {
-            let loops = self.copy_loops(copy, &maps[*i]);
-            let of_copy = self.nest(plan, &maps[*i], loops, true);
-            merged.push(((self.read_at(&maps[*i], to), *i), var(&of_copy.path[4])));
-            vectors.push(of_copy.vector);
+        for (at, (i, name, copy)) in beside.iter().enumerate() {
+            let b = &maps[*i];
+            let loops = if *copy { self.copy_loops(name, b) } else { self.loops(name, b.iters.len()) };
+            let other = self.nest(plan, b, loops, *copy);
+            let place = if in_order { usize::MAX - at } else { self.read_at(b, to) };
+            merged.push(((place, *i), var(&other.path[4])));
+            vectors.push(other.vector);
         }
-        if copies.is_empty() {
+        if beside.is_empty() {
             self.bind_nest(&nest, last, plan);
         } else {
             self.as_one(merged);
@@ -60,9 +68,9 @@ impl Writer<'_> {
             self.bind_nest(&nest, last, plan);
             vectors.iter().for_each(|vector| self.vectorize(vector));
         }
-        // The last block stands there already where accesses are of one element.
+        // The last block stands there already where accesses are of one element, and all do that keep their order.
         let thread = &nest.path[4];
-        let placed = names.iter().rev().skip(usize::from(!wide));
+        let placed = names.iter().rev().skip(if in_order { names.len() } else { usize::from(!wide) });
         if wide {
             placed.for_each(|name| self.at_thread(thread, Some(name), &[]));
             self.at_thread(thread, None, &fragments);
