@@ -3,6 +3,7 @@
 //! k best, with what they cost. Both are made on demand, each class once.
 use crate::dominance::{keep, Weighed};
 use crate::path::Path;
+use crate::tensor;
 use crate::work::{self, LaneGrid, Work};
 use egg::Id;
 use satune_ir::term::{Axis, Pair, Pipe, Place, Role, Side, Space, Stage, StagedLayout, State, Term};
@@ -209,6 +210,7 @@ pub struct Known<'s> {
     pub(crate) copies: RwLock<HashMap<(Id, bool, u32), Work>>,
     /// By class, for the k best.
     pub(crate) fills: RwLock<HashMap<(Id, Pipe, usize), Fills<'s>>>,
+    pub(crate) tensor: tensor::Known<'s>,
 }
 
 impl Known<'_> {
@@ -222,6 +224,7 @@ impl Known<'_> {
             fragments: RwLock::default(),
             copies: RwLock::default(),
             fills: RwLock::default(),
+            tensor: tensor::Known::default(),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! is. Where fewer than k help, the best of other tiles follow: of them a measurement tells what no rate of the model says.
 use crate::uncertainty::drawn;
 use crate::{Candidate, Descriptor, Query, Searched};
+use rayon::prelude::*;
 use satune_ir::term::Space;
 use std::time::{Duration, Instant};
 
@@ -50,19 +51,23 @@ pub fn portfolio<'s, T: Searched>(
     let ms = |candidate: &Candidate<T>, gpu: &Descriptor| {
         T::predict(&candidate.plan, space.problem(), gpu).map_or(f64::INFINITY, |cost| cost.ms)
     };
-    let mut proved = true;
-    for gpu in gpus.iter().skip(1) {
-        if !go_on() {
-            proved = false;
-            break;
-        }
-        let below_ms = pool.iter().map(|c| ms(c, gpu)).fold(query.below_ms, f64::min);
-        let limit = query.limit.saturating_sub(start.elapsed());
-        let found = T::best_knowing(space, known, gpu, Query { k: 1, limit, below_ms, ..query }, go_on);
-        proved &= found.proved;
-        pool.extend(found.candidates);
-        if limit.is_zero() {
-            break;
+    // Each GPU by itself, so that what is found does not depend on which search was faster.
+    let found: Vec<(Vec<Candidate<T>>, bool)> = gpus[1..]
+        .par_iter()
+        .map(|gpu| {
+            let limit = query.limit.saturating_sub(start.elapsed());
+            if !go_on() || limit.is_zero() {
+                return (Vec::new(), false);
+            }
+            let below_ms = plain.iter().map(|c| ms(c, gpu)).fold(query.below_ms, f64::min);
+            let found = T::best_knowing(space, known, gpu, Query { k: 1, limit, below_ms, ..query }, go_on);
+            (found.candidates, found.proved)
+        })
+        .collect();
+    let proved = found.iter().all(|(_, proved)| *proved);
+    for candidate in found.into_iter().flat_map(|(candidates, _)| candidates) {
+        if pool.iter().all(|c| c.plan != candidate.plan) {
+            pool.push(candidate);
         }
     }
     // Losses of each of the pool under each GPU.

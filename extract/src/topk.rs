@@ -162,7 +162,7 @@ pub fn best_knowing<'s>(
     let start = Instant::now();
     // Tensor cores first: where there are some, what single threads do seldom comes near.
     let go_on = || start.elapsed() <= query.limit && go_on();
-    let tensor = tensor::search(space, gpu, query, &go_on);
+    let tensor = tensor::search(space, &known.tensor, gpu, query, &go_on);
     let worst = tensor.found.get(query.k.wrapping_sub(1)).map_or(query.below_ms, |f| f.ms);
     let shapes = if query.diverse { tensor.found.iter().map(|f| (f.key, f.ms)).collect() } else { HashMap::new() };
     let common = Common { worst: AtomicU64::new(worst.to_bits()), shapes: Mutex::new(shapes), go_on: &go_on };

@@ -13,6 +13,7 @@ mod traffic;
 mod work;
 
 pub use kernel::Kernel;
+pub(crate) use operands::Known;
 pub(crate) use search::search;
 pub use work::{block, Block};
 

@@ -10,8 +10,9 @@ use crate::work::Work;
 use egg::Id;
 use satune_ir::term::tensor::{mma_conditions, Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout};
 use satune_ir::term::{Side, Space, Stage, Team, Term};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A way of an operand.
 pub(super) struct Way<'s> {
@@ -27,17 +28,41 @@ pub(super) struct Ways<'s> {
     pub least: Share,
 }
 
-/// Counts of copies, which several warps' tiles share: those of a class, and what accesses of so many elements touch of an
-/// operand's tile.
+/// What searches of one space have found out of operands, which depends on no GPU.
 #[derive(Default)]
-pub(super) struct Copies<'s> {
-    of_class: BTreeMap<Id, Arc<Vec<(&'s Term, Work)>>>,
-    touching: BTreeMap<(bool, Side, [i64; 3]), Sectors>,
+pub(crate) struct Known<'s> {
+    /// The ways of a class, for the k best.
+    ways: Once<(Id, usize), Arc<Vec<Ways<'s>>>>,
+    /// Counts of the copies of a class, which several warps' tiles share.
+    copies: Once<Id, Arc<Vec<(&'s Term, Work)>>>,
+    /// What accesses of so many elements touch of an operand's tile.
+    touching: Once<(bool, Side, [i64; 3]), Arc<Sectors>>,
 }
 
-impl<'s> Copies<'s> {
-    fn of(
-        &mut self,
+/// What is found out once, whoever asks first; others wait for it.
+struct Once<K, V>(Mutex<HashMap<K, Arc<OnceLock<V>>>>);
+
+impl<K, V> Default for Once<K, V> {
+    fn default() -> Self {
+        Once(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> Once<K, V> {
+    fn get(&self, key: K, make: impl FnOnce() -> V) -> V {
+        let cell = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+        cell.get_or_init(make).clone()
+    }
+}
+
+impl<'s> Known<'s> {
+    /// The ways of a class that can be among the k best.
+    pub(super) fn ways(&self, space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Arc<Vec<Ways<'s>>> {
+        self.ways.get((class, k), || Arc::new(ways(space, gemm, class, k, self)))
+    }
+
+    fn copies(
+        &self,
         space: &'s Space,
         gemm: &Gemm,
         place: &Operand,
@@ -45,25 +70,19 @@ impl<'s> Copies<'s> {
         start: OperandPlan,
     ) -> Arc<Vec<(&'s Term, Work)>> {
         let class = space.egraph.find(class);
-        if let Some(known) = self.of_class.get(&class) {
-            return known.clone();
-        }
-        let mut list = Vec::new();
-        for copy in leaves(space, class) {
+        let of = |copy: &'s Term| {
             let plan = apply(start, copy);
             let vector = mma_conditions::copy_elements(gemm, place.side, plan.bytes);
             let key = (gemm.swapped, place.side, [place.extent, place.k, vector]);
-            let touching = self.touching.entry(key).or_insert_with(|| place.sectors(gemm, vector));
-            list.push((copy, place.copies_of(gemm, &plan, touching)));
-        }
-        let list = Arc::new(list);
-        self.of_class.insert(class, list.clone());
-        list
+            let touching = self.touching.get(key, || Arc::new(place.sectors(gemm, vector)));
+            (copy, place.copies_of(gemm, &plan, &touching))
+        };
+        self.copies.get(class, || Arc::new(leaves(space, class).into_iter().map(of).collect()))
     }
 }
 
 /// The ways of a class that can be among the k best, by what they take of a multiprocessor.
-pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known: &mut Copies<'s>) -> Vec<Ways<'s>> {
+fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known: &Known<'s>) -> Vec<Ways<'s>> {
     let state = space.state(class);
     let (Stage::Tensor(TensorStage::Operand { op, side, .. }), Team::Cta(threads)) = (state.stage, state.team) else {
         return Vec::new();
@@ -77,7 +96,7 @@ pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known
         let of = |plan: OperandPlan| OperandPlan { layout: *layout, ..plan };
         let start = of(OperandPlan::default());
         let loads: Vec<_> = loads.into_iter().map(|l| (l, place.loads(gemm, &apply(start, l)))).collect();
-        let copies = known.of(space, gemm, &place, children[0], start);
+        let copies = known.copies(space, gemm, &place, children[0], start);
         for (copy, copied) in copies.iter() {
             let with_copy = apply(start, copy);
             for issue in &issues {

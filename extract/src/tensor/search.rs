@@ -6,7 +6,7 @@
 //! each way to deal a tile out to warps ([`super::deals`]).
 use super::kernel::{tiles, Kernel};
 use super::open::{Blocks, Open, Part, Reach};
-use super::operands::{self, Copies, Ways};
+use super::operands::{Known, Ways};
 use super::time::{self, Inner, Outer};
 use super::traffic::Traffic;
 use crate::path::{Above, Path};
@@ -42,9 +42,8 @@ pub(super) struct Search<'a, 's> {
     pub ways: BTreeMap<Id, Blocks<'s>>,
     query: Query,
     best: Vec<Found<'s>>,
-    /// The ways of operands, by their class.
-    operands: BTreeMap<Id, Arc<Vec<Ways<'s>>>>,
-    copies: Copies<'s>,
+    /// What is known of operands.
+    known: &'a Known<'s>,
     queue: BinaryHeap<Open<'s>>,
     opened: usize,
     /// Whether there is time left.
@@ -52,7 +51,13 @@ pub(super) struct Search<'a, 's> {
 }
 
 /// Finds the k best.
-pub(crate) fn search<'s>(space: &'s Space, gpu: &Descriptor, query: Query, go_on: &dyn Fn() -> bool) -> Outcome<'s> {
+pub(crate) fn search<'s>(
+    space: &'s Space,
+    known: &Known<'s>,
+    gpu: &Descriptor,
+    query: Query,
+    go_on: &dyn Fn() -> bool,
+) -> Outcome<'s> {
     let mut outcome = Outcome { found: Vec::new(), left: f64::INFINITY, looked: (0, 0) };
     let (Ok(gemm), Some(rates)) = (Gemm::of(&space.contraction), gpu.tensor) else { return outcome };
     let mut search = Search {
@@ -62,8 +67,7 @@ pub(crate) fn search<'s>(space: &'s Space, gpu: &Descriptor, query: Query, go_on
         ways: BTreeMap::new(),
         query,
         best: Vec::new(),
-        operands: BTreeMap::new(),
-        copies: Copies::default(),
+        known,
         queue: BinaryHeap::new(),
         opened: 0,
         go_on,
@@ -222,12 +226,10 @@ impl<'s> Search<'_, 's> {
         }
     }
 
-    /// The ways of an operand, found once.
-    pub(super) fn ways_of(&mut self, class: Id) -> Arc<Vec<Ways<'s>>> {
-        let class = self.space.egraph.find(class);
-        let (space, k, copies) = (self.space, self.wanted(), &mut self.copies);
-        let gemm = &self.gemms[usize::from(space.state(class).swapped)];
-        self.operands.entry(class).or_insert_with(|| Arc::new(operands::ways(space, gemm, class, k, copies))).clone()
+    /// The ways of an operand.
+    pub(super) fn ways_of(&self, class: Id) -> Arc<Vec<Ways<'s>>> {
+        let (space, class) = (self.space, self.space.egraph.find(class));
+        self.known.ways(space, self.gemm(space.state(class).swapped), class, self.wanted())
     }
 
     /// Leaves of blocks on `wgmma`.
