@@ -107,7 +107,33 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
             }
         }
     }
+    together(plan, stream, &mut wants);
     wants
+}
+
+/// Blocks of one kernel over the same rows or elements need not read the same: their axes keep one size each.
+fn together(plan: &StreamPlan, stream: &Stream, wants: &mut BTreeMap<usize, Want>) {
+    let of_kernel = |kernel: &KernelPlan| -> Vec<Vec<usize>> {
+        if !matches!(kernel, KernelPlan::Row(_) | KernelPlan::Flat(_)) {
+            return Vec::new();
+        }
+        let names = kernel.blocks();
+        let blocks = || stream.blocks.iter().filter(|b| names.contains(&b.name.as_str()));
+        let most = blocks().map(|b| b.iters.len()).max().unwrap_or(0);
+        (0..most).map(|at| blocks().filter_map(|b| Some(b.iters.get(at)?.axis)).collect()).collect()
+    };
+    let alike: Vec<Vec<usize>> = plan.kernels.iter().flat_map(of_kernel).collect();
+    // Each round at least one axis has what another of its kernel wants.
+    for _ in 0..wants.len() {
+        for axes in &alike {
+            let all: Vec<Want> = axes.iter().filter_map(|axis| wants.get(axis).copied()).collect();
+            let one = all.into_iter().reduce(|a, b| Want {
+                size: a.size.max(b.size),
+                multiple: a.multiple / gcd(a.multiple, b.multiple) * b.multiple,
+            });
+            wants.extend(axes.iter().filter_map(|axis| Some((*axis, one?))));
+        }
+    }
 }
 
 /// What an axis of a convolution wants of its digits, the highest first: of m and n the highest have fewer values; of k that with the

@@ -131,3 +131,53 @@ fn random_programs_in_place_are_right() {
         executed(&it.text(), ["h200", "a100", "t4"].choose(&mut rng).unwrap(), 2);
     }
 }
+
+/// Tensors and a value per row; maps, updates and sums of these, in any order.
+#[test]
+fn random_updates_of_several_buffers_are_right() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let r = &mut rng;
+    for _ in 0..samples(3) {
+        let [m, n] = [*[4, 16, 33].choose(r).unwrap(), *[8, 64, 100, 257].choose(r).unwrap()];
+        // (name, whether it is a tensor)
+        let mut buffers: Vec<(String, bool)> = vec![("A".into(), true), ("D".into(), true), ("R".into(), false)];
+        let shape = |whole: bool| if whole { format!("{m}, {n}") } else { format!("{m},") };
+        let mut seen: Vec<String> =
+            buffers.iter().map(|(b, whole)| format!("{b}: {} float32", shape(*whole))).collect();
+        let (mut own, mut body) = (String::new(), String::new());
+        for number in 0..r.gen_range(2..=6) {
+            let value = |(name, whole): &(String, bool)| format!("{name}[{}]", if *whole { "vi, vj" } else { "vi" });
+            let of = |r: &mut StdRng, whole: bool| {
+                value(buffers.iter().filter(|b| b.1 == whole).collect::<Vec<_>>().choose(r).unwrap())
+            };
+            let [tensor, other] = [0; 2].map(|_| of(r, true));
+            let [row, any] = [of(r, false), value(buffers.choose(r).unwrap())];
+            let new = (format!("X{number}"), r.gen_bool(0.5));
+            let made = value(&new);
+            let (init, store, whole) = match r.gen_range(0..6) {
+                0 => (None, format!("{tensor} = {tensor} * T.float32(0.5) + {any}"), true),
+                1 => (None, format!("{tensor} = T.max({tensor}, {other}) - {any}"), true),
+                2 => (None, format!("{row} = {row} * T.float32(0.5) + {}", of(r, false)), false),
+                3 => (None, format!("{row} = {row} + {tensor}"), true),
+                _ if new.1 => (None, format!("{made} = {tensor} + {any} * T.float32(0.25)"), true),
+                _ => (Some(format!("{made} = T.float32(0)")), format!("{made} = {made} + {tensor}"), true),
+            };
+            let sums = whole && !store.split(" = ").next().unwrap().contains("vj");
+            let axes = if sums { "SR" } else { "SS" };
+            let loops = match whole {
+                true => format!("for i, j in T.grid({m}, {n}):\n    with T.sblock(\"b{number}\"):\n        vi, vj = T.axis.remap(\"{axes}\", [i, j])\n"),
+                false => format!("for i in range({m}):\n    with T.sblock(\"b{number}\"):\n        vi = T.axis.spatial({m}, i)\n"),
+            };
+            let init = init.map_or_else(String::new, |init| format!("        with T.init():\n            {init}\n"));
+            body += &format!("{loops}{init}        {store}\n");
+            if store.starts_with(&made) {
+                match r.gen_bool(0.4) {
+                    true => seen.push(format!("{}: {} float32", new.0, shape(new.1))),
+                    false => own += &format!("{} = T.sblock_alloc_buffer(({}), \"float32\")\n", new.0, shape(new.1)),
+                }
+                buffers.push(new);
+            }
+        }
+        executed(&script(&seen.join("; "), &(own + &body)), ["h200", "a100", "t4"].choose(r).unwrap(), 2);
+    }
+}

@@ -141,9 +141,11 @@ impl<'p> Update<'p> {
         let last = to_come.iter().rposition(stores)?;
         let realize = block_of(&to_come[last])?;
         let (indices, value) = self.stored_to_all(realize)?;
-        // One that reads other elements than it writes reads what its instances before have written.
+        // One that reads other elements than it writes, or one more than once, reads what its instances before have written.
         let own = visit::loads(value).iter().all(|(b, at)| *b != self.target || at == indices);
-        (own && realize.block.init.is_none() && self.whole(self.block, self.indices)).then_some(last)
+        let once =
+            realize.block.init.is_none() && realize.block.iter_vars.iter().all(|iv| iv.kind == IterKind::Spatial);
+        (own && once && self.whole(self.block, self.indices)).then_some(last)
     }
 
     /// The nests that stand for the block; parts to come may use another name for what it makes.
@@ -327,6 +329,27 @@ mod tests {
             assert_eq!(super::parts(&again).len(), made, "{text}");
             interp::equal_on(&source, &again, 1).unwrap_or_else(|e| panic!("{e}\n{text}"));
         }
+    }
+
+    /// What is added to a buffer reads it again and again, so that it makes nothing anew.
+    #[test]
+    fn what_is_added_later_is_added_to_what_was_made() {
+        let sum = script(
+            "vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])",
+            ", k in T.grid(8, 6, 4)",
+            "R[vi, vj] + A[vi, vk] * B[vk, vj]",
+        );
+        let map = |name: &str, store: &str| {
+            format!("    for i, j in T.grid(8, 6):\n        with T.sblock(\"{name}\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            {store}\n")
+        };
+        let before = [map("Q", "Q[vi, vj] = R[vi, vj]"), map("one", "R[vi, vj] = R[vi, vj] * T.float32(2)")].concat();
+        let text = sum.replace("def main(", "def main(Q: T.Buffer((8, 6), \"float32\"), ");
+        let (head, update) = text.split_at(text.find("    for").unwrap());
+        let source = tvmscript::parse(&format!("{head}{before}{update}")).unwrap();
+        let text = tvmscript::print(&copied_before(&source));
+        let again = tvmscript::parse(&text).unwrap();
+        assert_eq!(super::parts(&again).len(), 6, "{text}");
+        interp::equal_on(&source, &again, 1).unwrap_or_else(|e| panic!("{e}\n{text}"));
     }
 
     /// What the program has made is no copy, and the product is one with a map after it.
