@@ -57,12 +57,16 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                         want(iter.axis, rows, multiple);
                         (rows, multiple) = (up(rows, iter.extent), multiple / gcd(multiple, iter.extent));
                     }
-                    for iter in &b.iters[shape.row_iters..] {
-                        if b.iters.len() == shape.row_iters + 1 {
-                            want(iter.axis, tile + cut(iter.extent, tile), p.vector);
-                        } else {
-                            want(iter.axis, iter.extent, 1);
+                    match &b.iters[shape.row_iters..] {
+                        [iter] => want(iter.axis, tile + cut(iter.extent, tile), p.vector),
+                        [outer, inner @ ..] => {
+                            // So many of the outermost that the last tile is cut where the row's is.
+                            let below: i64 = inner.iter().map(|iter| iter.extent).product();
+                            let step = |whole: i64| whole / gcd(whole, below);
+                            want(outer.axis, cut(outer.extent, step(tile)), step(p.vector));
+                            inner.iter().for_each(|iter| want(iter.axis, iter.extent, 1));
                         }
+                        [] => {}
                     }
                 }
             }

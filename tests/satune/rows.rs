@@ -103,3 +103,15 @@ fn random_results_on_the_way_are_seen() {
         executed(&text, if dtype == "bfloat16" { "a100" } else { "t4" }, 2);
     }
 }
+
+/// All of a matrix, be it one element, as a sum of several axes; the check is on fewer of the outermost.
+#[test]
+fn sums_of_all_are_right_whatever_there_is() {
+    for [m, n] in [[1, 1], [1, 70], [900, 3001]] {
+        let body = format!(
+            "for i, j in T.grid({m}, {n}):\n    with T.sblock(\"S\"):\n        vi, vj = T.axis.remap(\"RR\", [i, j])\n        with T.init():\n            \
+             S[0] = T.float32(0)\n        S[0] = S[0] + X[vi, vj]\n"
+        );
+        executed(&script(&format!("X: {m}, {n} float32; S: 1, float32"), &body), "h200", 2);
+    }
+}

@@ -429,12 +429,16 @@ fn count(e: &Expr, buffers: &[Buffer], varies: &dyn Fn(&Expr) -> bool, [each, pe
     operands(e).into_iter().for_each(|x| count(x, buffers, varies, [&mut *each, &mut *per_row]));
 }
 
-/// Numbers of the blocks that read a part of a buffer only, or parts of its rows that are not as long as others', with the words
-/// for it. Written are buffers as a whole.
+/// Numbers of the blocks that read a part of a buffer only, or parts of its rows that are not as long as others', or of which threads
+/// could share nothing, with the words for it. Written are buffers as a whole.
 fn unlike(stream: &Stream) -> Vec<(usize, String)> {
     let mut out = Vec::new();
     for (number, b) in stream.blocks.iter().enumerate() {
         if matches!(b.kind, BlockKind::Other | BlockKind::Bound) {
+            continue;
+        }
+        if b.kind == BlockKind::Reduce && b.spatial() == 0 && b.instances() == 1 {
+            out.push((number, "it reduces a single element".into()));
             continue;
         }
         for access in b.accesses() {
