@@ -6,6 +6,15 @@ use rand::Rng;
 use satune_ir::term::{Space, TermLanguage};
 use std::collections::HashMap;
 
+/// What a sample draws with the same probability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evenly {
+    /// Each program: a kind of kernel that has few of them hardly ever comes.
+    Programs,
+    /// Each choice of a class that holds a program: each kind of kernel comes.
+    Choices,
+}
+
 /// Number of complete programs per class. Every choice of nodes is another program, since the term language has one
 /// canonical form; programs that no GPU of the descriptor can run for lack of registers are counted too, those beyond
 /// its threads or shared memory are not in the space.
@@ -54,8 +63,18 @@ impl Counts {
 
     /// One program, each with the same probability; `None` from an empty space.
     pub fn sample<T: TermLanguage>(&self, space: &Space<T>, rng: &mut impl Rng) -> Option<RecExpr<T>> {
+        self.sample_evenly(space, Evenly::Programs, rng)
+    }
+
+    /// One program, by what is to be drawn evenly; `None` from an empty space.
+    pub fn sample_evenly<T: TermLanguage>(
+        &self,
+        space: &Space<T>,
+        evenly: Evenly,
+        rng: &mut impl Rng,
+    ) -> Option<RecExpr<T>> {
         let mut out = RecExpr::default();
-        self.sample_class(space, self.root, rng, &mut out)?;
+        self.sample_class(space, self.root, evenly, rng, &mut out)?;
         Some(out)
     }
 
@@ -63,17 +82,29 @@ impl Counts {
         &self,
         space: &Space<T>,
         class: Id,
+        evenly: Evenly,
         rng: &mut impl Rng,
         out: &mut RecExpr<T>,
     ) -> Option<Id> {
-        let total = self.per_class.get(&space.egraph.find(class)).filter(|n| !n.is_zero())?;
-        let mut ticket = rng.gen_biguint_below(total);
-        for node in space.choices(space.egraph.find(class)) {
-            let weight = product(space, node, &self.per_class);
+        let weigh = |node: &T| {
+            let programs = product(space, node, &self.per_class);
+            match evenly {
+                Evenly::Choices if !programs.is_zero() => BigUint::one(),
+                _ => programs,
+            }
+        };
+        let choices = space.choices(space.egraph.find(class)).map(|node| (node, weigh(node)));
+        let choices: Vec<(&T, BigUint)> = choices.collect();
+        let total: BigUint = choices.iter().map(|(_, weight)| weight).sum();
+        if total.is_zero() {
+            return None;
+        }
+        let mut ticket = rng.gen_biguint_below(&total);
+        for (node, weight) in choices {
             if ticket < weight {
                 let mut node = node.clone();
                 for child in node.children_mut() {
-                    *child = self.sample_class(space, *child, rng, out)?;
+                    *child = self.sample_class(space, *child, evenly, rng, out)?;
                 }
                 return Some(out.add(node));
             }

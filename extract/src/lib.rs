@@ -58,7 +58,7 @@ pub mod work;
 
 pub use cores::LOGIC_LANES;
 pub use cost::{compiled, cost, predict};
-pub use count::Counts;
+pub use count::{Counts, Evenly};
 pub use descriptor::{arch_number, Descriptor, Power, TensorRates};
 pub use descriptors::DescriptorError;
 pub use inner::Known;

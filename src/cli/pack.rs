@@ -296,6 +296,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let watch = Watch::new();
     let (budget, least_timeout, apart) = (args.budget, args.least_timeout, args.apart);
     let settings = Settings { budget, least_timeout, apart, library: !apart, ..Settings::default() };
+    // A tool makes each run slow, and wants one.
+    let settings = if apart { Settings { repeats: 0, ..settings } } else { settings };
     // Times of a simulator are predictions: there is nothing to take turns with.
     let duels = if device.identity().kind == DeviceKind::Cuda && !apart { Duels::Fastest } else { Duels::None };
     let settings = Settings { duels, ..settings };

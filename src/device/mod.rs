@@ -120,7 +120,7 @@ pub struct Ask {
     pub cut_off_ms: Option<f64>,
     /// Repeat until the median is known to this fraction.
     pub settle: f64,
-    /// Most repeats.
+    /// Most repeats; 0: it runs for its results, and once more for a time, as a tool wants it that makes each run slow.
     pub most_repeats: u32,
     /// Longest time for one candidate, all repeats, beyond compilation.
     pub timeout: Duration,

@@ -1,7 +1,7 @@
 //! Search strategies: which candidates are measured next. All work on one space, through one device interface.
 use super::Trial;
 use rand::SeedableRng;
-use satune_extract::{portfolio, Candidate, Counts, Descriptor, Portfolio, Query, Searched};
+use satune_extract::{portfolio, Candidate, Counts, Descriptor, Evenly, Portfolio, Query, Searched};
 use satune_ir::term::{Schedule, Space, Term, TermLanguage};
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -173,18 +173,19 @@ impl<T: Searched> Strategy<T> for &mut BestFirst<'_, T> {
 /// Samples in vain before a space counts as exhausted.
 const IN_VAIN: usize = 2000;
 
-/// Uniform samples of a space, without repetition; those that the GPU cannot run are passed over.
+/// Samples of a space, without repetition; those that the GPU cannot run are passed over.
 pub struct Random<'s, T: TermLanguage = Term> {
     space: &'s Space<T>,
     gpu: &'s Descriptor,
     counts: Counts,
+    evenly: Evenly,
     rng: rand::rngs::StdRng,
     seen: HashSet<Schedule>,
     go_on: &'s (dyn Fn() -> bool + Sync),
 }
 
 impl<'s, T: Searched> Random<'s, T> {
-    /// Samples of a space, by a seed; none more once `go_on` says so.
+    /// Samples of a space, each program with the same probability, by a seed; none more once `go_on` says so.
     pub fn of(
         space: &'s Space<T>,
         gpu: &'s Descriptor,
@@ -192,7 +193,13 @@ impl<'s, T: Searched> Random<'s, T> {
         go_on: &'s (dyn Fn() -> bool + Sync),
     ) -> Random<'s, T> {
         let rng = rand::rngs::StdRng::seed_from_u64(seed);
-        Random { space, gpu, counts: Counts::of_while(space, go_on), rng, seen: HashSet::new(), go_on }
+        let counts = Counts::of_while(space, go_on);
+        Random { space, gpu, counts, evenly: Evenly::Programs, rng, seen: HashSet::new(), go_on }
+    }
+
+    /// The same samples of another distribution.
+    pub fn evenly(self, evenly: Evenly) -> Random<'s, T> {
+        Random { evenly, ..self }
     }
 
     /// One more that was not seen before.
@@ -201,7 +208,7 @@ impl<'s, T: Searched> Random<'s, T> {
             if !(self.go_on)() {
                 return None;
             }
-            let term = self.counts.sample(self.space, &mut self.rng)?;
+            let term = self.counts.sample_evenly(self.space, self.evenly, &mut self.rng)?;
             let Ok(plan) = T::schedule(&term, self.space.problem()) else { continue };
             if self.seen.contains(&plan) {
                 continue;

@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 use std::fmt::Write;
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What compute-sanitizer looks for.
@@ -42,9 +42,14 @@ pub(super) fn sanitizers(state: &mut State<'_, '_>, folder: &Path, budget: Durat
         let told: Vec<&str> = text.lines().filter(|l| l.contains("ERROR SUMMARY") || l.contains("Error:")).collect();
         let errors: Vec<&str> = told.iter().copied().filter(|l| !l.contains(" 0 errors")).take(LINES).collect();
         let status = run["status"].as_str().unwrap_or("not ended");
-        let _ = writeln!(page, "* {kind}: {} errors, {status}", errors.len());
+        let rows = std::fs::read_to_string(folder.join(kind).join("rows.ndjson")).unwrap_or_default();
+        let (looked_at, wrong) = (rows.lines().count(), errors.len());
+        let _ = writeln!(page, "* {kind}: {wrong} errors, {looked_at} candidates looked at, {status}");
         errors.iter().for_each(|error| page.push_str(&format!("  * {error}\n")));
-        found.insert(kind.into(), json!({"run": run, "processes": told.len(), "errors": errors}));
+        found.insert(
+            kind.into(),
+            json!({"run": run, "processes": told.len(), "candidates": looked_at, "errors": errors}),
+        );
     }
     std::fs::write(folder.join("SUMMARY.md"), page)?;
     Ok(found.into())
@@ -73,6 +78,18 @@ pub(super) fn counters(state: &mut State<'_, '_>, folder: &Path, budget: Duratio
 
 fn absent(name: &str) -> Value {
     json!({"skipped": format!("{name} is not here: it comes with the CUDA toolkit; carry it beside the program in cuda/bin")})
+}
+
+/// Ends a tool and what it runs: alone it would leave its program behind, which has the GPU. The worker ends when its asker does.
+fn end(child: &mut Child) {
+    #[cfg(unix)]
+    {
+        use rustix::process::{kill_process_group, Pid, Signal};
+        // It leads a group of its own.
+        let group = Pid::from_child(child);
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.kill();
 }
 
 /// Runs a pack in a process of its own under a tool, in the stage's folder; it is ended when its time is over.
@@ -106,8 +123,7 @@ fn under(
             break Some(status);
         }
         if begun.elapsed() > budget || state.progress.stopped() {
-            // The worker ends when its asker does.
-            let _ = child.kill();
+            end(&mut child);
             let _ = child.wait();
             break None;
         }

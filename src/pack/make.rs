@@ -10,7 +10,7 @@ use crate::progress::{Looks, Part, Progress};
 use crate::source::{self, SourceError, Work};
 use crate::workload::{Explorable, Workload};
 use rayon::prelude::*;
-use satune_extract::{Descriptor, Query};
+use satune_extract::{Descriptor, Evenly, Query};
 use satune_ir::term::tensor::{TensorPlan, WgmmaPlan};
 use satune_ir::term::{CoresPlan, Pipe, Schedule, Space};
 use satune_rewrites::space::Fuel;
@@ -154,7 +154,8 @@ fn assumed<W: Explorable>(
     match space(problem, gpu, progress) {
         Err(error) => missing.push(error.to_string()),
         Ok(space) => {
-            let drawn = Random::of(&space, gpu, draws.seed, &go_on).next(&[], draws.count);
+            // Of kinds of kernels that have few schedules, too.
+            let drawn = Random::of(&space, gpu, draws.seed, &go_on).evenly(Evenly::Choices).next(&[], draws.count);
             for assumption in assumptions {
                 let fits = drawn.iter().filter(|c| (assumption.fits)(&c.plan));
                 let fresh = fits.filter(|c| candidates.iter().all(|known| known.ready.plan != c.plan));
@@ -326,6 +327,7 @@ fn choose<W: Explorable>(
         }
     }
     if wanted.per_family > 0 {
+        let mut random = random.evenly(Evenly::Choices);
         let mut members: BTreeMap<Family, usize> = BTreeMap::new();
         for candidate in random.next(&[], wanted.looked_at) {
             let family = Family::of(&candidate.plan);

@@ -51,7 +51,7 @@ pub struct Settings {
     pub duels: Duels,
     /// Inputs are whole numbers, on which sums of products must be exact.
     pub whole: bool,
-    /// Most repeats of a measurement.
+    /// Most repeats of a measurement; 0: see [`Ask::most_repeats`].
     pub repeats: u32,
     /// Each candidate in a process of its own, for a tool that looks at processes too.
     pub apart: bool,

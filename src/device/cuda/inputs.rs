@@ -124,6 +124,8 @@ impl Inputs {
                 let result = gpu.alloc(param.elements * u64::from(held.bytes()))?;
                 result.set(poison(held))?;
                 wide.push(result);
+                // The reference is looked at beside it before anything is written there.
+                buffer.set(poison(param.dtype))?;
             } else {
                 // Far from the seeds of other parameters.
                 let own = seed ^ (number as i64 + 1).wrapping_mul(0x5851_f42d_4c95_7f2d);

@@ -19,6 +19,15 @@ pub(super) const BLOCK: [u32; 3] = [THREADS, 1, 1];
 /// Queues one run of what is timed.
 pub(super) type Run<'r> = dyn FnMut() -> Result<(), Error> + 'r;
 
+/// The time of one run, ms.
+fn between(begin: &Event, end: &Event, run: &mut Run<'_>) -> Result<f64, Error> {
+    begin.record()?;
+    run()?;
+    end.record()?;
+    end.wait()?;
+    end.since(begin)
+}
+
 /// What all problems share.
 pub(super) struct Timer {
     /// The kernels around the candidates.
@@ -71,6 +80,12 @@ impl Timer {
             relative_error: None,
             conditions: None,
         };
+        if job.most_repeats == 0 {
+            let (begin, end) = &self.events[0];
+            timing.times_ms = vec![between(begin, end, run)?];
+            timing.relative_error = error;
+            return Ok(timing);
+        }
         // The first three tell how long it takes; they are warm-up and not recorded unless they decide.
         let first = self.batch(3, run)?;
         let quick = first.iter().copied().fold(f64::INFINITY, f64::min);

@@ -167,6 +167,9 @@ fn of_zeros(e: &Expr) -> Option<f64> {
     })
 }
 
+/// Threads of a block at most.
+const MOST_THREADS: i64 = 1024;
+
 struct Proof<'p> {
     program: &'p Program,
     nest: &'p Nest,
@@ -177,17 +180,23 @@ struct Proof<'p> {
 }
 
 impl Proof<'_> {
-    /// Whether a guard fails exactly (or only) where `at` is past the shape along some dimension.
-    fn past(&self, guard: &Pred, buffer: BufferId, at: &[Linear], exactly: bool) -> Option<usize> {
-        let Pred::Lt(form, bound) = guard else { return None };
-        at.iter().enumerate().position(|(d, index)| {
-            let difference = index.plus(form, -1).as_constant();
+    /// Whether a guard fails only where `at` is past the shape along some dimension.
+    fn past(&self, guard: &Pred, buffer: BufferId, at: &[Linear]) -> bool {
+        at.iter().enumerate().any(|(d, index)| {
             let extent = shape(self.program, buffer, at.len(), d);
-            match (difference, extent) {
-                (Some(k), Some(extent)) if exactly => bound + k == extent,
-                (Some(k), Some(extent)) => bound + k >= extent,
-                _ => false,
-            }
+            extent.is_some_and(|extent| self.outside(guard, index, extent).is_some_and(|(least, _)| least >= extent))
+        })
+    }
+
+    /// The least value of an index where a guard fails, and the largest where it holds. A guard may have lost digits that do not
+    /// matter: then it compares the index divided by their unit.
+    fn outside(&self, guard: &Pred, index: &Linear, extent: i64) -> Option<(i64, i64)> {
+        let Pred::Lt(form, bound) = guard else { return None };
+        // Digits of threads and of vectors that the extent is a multiple of.
+        (1..=extent.min(MOST_THREADS)).filter(|unit| extent % unit == 0).find_map(|unit| {
+            let shift = index.divided(unit, self.ranges).plus(form, -1).as_constant()?;
+            let least = bound.checked_add(shift)?.checked_mul(unit)?;
+            Some((least, least.checked_sub(1)?))
         })
     }
 
@@ -202,7 +211,7 @@ impl Proof<'_> {
         let from_global = leaf.reads.iter().any(|(b, _)| !self.on_chip.contains(b));
         let chip_safe = leaf.reads.iter().all(|(b, _)| !self.on_chip.contains(b) || self.full.contains(b));
         for guard in &leaf.guards {
-            let own = self.past(guard, leaf.target, &leaf.at, false).is_some();
+            let own = self.past(guard, leaf.target, &leaf.at);
             if own && chip_safe && !from_global {
                 continue;
             }
@@ -278,7 +287,7 @@ impl Proof<'_> {
         let Some((_, rest)) = added(leaf, &leaf.value) else { return false };
         let loads = visit::loads(rest);
         let all_beyond = loads.iter().all(|(buffer, _)| {
-            let beyond = |at: &[Linear]| self.past(guard, *buffer, at, false).is_some();
+            let beyond = |at: &[Linear]| self.past(guard, *buffer, at);
             self.zeroed.contains(buffer)
                 && self.full.contains(buffer)
                 && leaf.reads.iter().filter(|(x, _)| x == buffer).all(|(_, at)| beyond(at))
@@ -297,10 +306,8 @@ impl Proof<'_> {
             if index.range(self.ranges).1 < extent {
                 return true;
             }
-            let zero_here = guarding.zero.iter().any(|p| {
-                let Pred::Lt(form, bound) = p else { return false };
-                index.plus(form, -1).as_constant().is_some_and(|k| bound + k == extent)
-            });
+            let outside = |p| self.outside(p, index, extent);
+            let zero_here = guarding.zero.iter().any(|p| outside(p).is_some_and(|(_, last)| last < extent));
             let passed_on = self.zeroed.contains(&source)
                 && self.full.contains(&source)
                 && from.iter().enumerate().any(|(e, other)| {

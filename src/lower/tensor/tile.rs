@@ -3,7 +3,7 @@ use super::gathered::{Chosen, Gathering};
 use super::{add, both, c, div, less, mul, rem, thread, Builder, Cond, Index, LocalVar, Unroll};
 use crate::kernel::{ArrayId, Space, Stmt};
 use crate::lower::index::xor;
-use satune_ir::term::tensor::{CopyOrder, TileLayout, Turn};
+use satune_ir::term::tensor::{mma_conditions, CopyOrder, TileLayout, Turn};
 use satune_ir::DType;
 use std::rc::Rc;
 
@@ -210,10 +210,13 @@ impl Filler {
             CopyOrder::Own => add(mul(thread(), count), i.clone()),
             CopyOrder::Rows | CopyOrder::Columns => add(thread(), scaled(i, threads)),
         };
-        let (row, column) = match self.source.order {
-            CopyOrder::Columns => (rem(number.clone(), rows), div(number.clone(), rows)),
-            CopyOrder::Rows | CopyOrder::Own => (div(number.clone(), per_row), rem(number.clone(), per_row)),
+        // Where a round of all threads is whole rows, or columns, the place in them is the thread's, and is not computed anew.
+        let (line, along) = match self.source.order {
+            CopyOrder::Columns => split(&number, i, (threads, rows)),
+            CopyOrder::Rows => split(&number, i, (threads, per_row)),
+            CopyOrder::Own => (div(number.clone(), per_row), rem(number.clone(), per_row)),
         };
+        let (row, column) = if self.source.order == CopyOrder::Columns { (along, line) } else { (line, along) };
         (row, mul(column, width), number)
     }
 
@@ -333,7 +336,9 @@ impl Filler {
         let exists = less(count * self.threads > total, &own, total);
         let body = self.copy(&Copy { from, to: self.tile.element(&row, &column), exists }, at, number, guard);
         let name = format!("{}_copy", self.source.name);
-        vec![Stmt::For { var, name, start: c(0), extent: c(count), unroll: Unroll::No, body }]
+        // What waits in registers waits together; `cp.async` waits for nothing.
+        let unroll = if self.is_async() { Unroll::No } else { Unroll::By(mma_conditions::LOADED_TOGETHER as u32) };
+        vec![Stmt::For { var, name, start: c(0), extent: c(count), unroll, body }]
     }
 
     /// Brings tile `number` along k to the registers in which it waits.
@@ -388,6 +393,14 @@ impl Filler {
             false => Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless },
         };
         super::guarded(copy.exists.clone(), vec![statement])
+    }
+}
+
+/// Line, and place along it, of access `number` of round `i` of so many threads, where a line has so many.
+fn split(number: &Index, i: &Index, (threads, line): (i64, i64)) -> (Index, Index) {
+    match threads % line {
+        0 => (add(div(thread(), line), scaled(i, threads / line)), rem(thread(), line)),
+        _ => (div(number.clone(), line), rem(number.clone(), line)),
     }
 }
 

@@ -85,7 +85,13 @@ pub(in crate::tensor) fn with_share(
     // and at every step for those that have one set.
     let steps = (plan.tile[2] / i64::from(op.k())) as f64;
     let single = if sets == [2, 2] { 0.0 } else { steps };
-    let chain = tensor * 4.0 / warps + (2.0 + single) * gpu.latency_shared;
+    // Blocks that read one panel ask for it at about the same time: most wait as long as the first.
+    let own = tensor * 4.0 / warps + (2.0 + single) * gpu.latency_shared;
+    // What passes through registers is waited for before anything is multiplied, by all warps: a barrier keeps them together.
+    let chain = match share.stands > 0.0 {
+        true => share.stands * gpu.latency_dram + share.issued / 4.0 / gpu.issue_efficiency + tensor.max(own),
+        false => own,
+    };
     let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
     let waits = gpu.latency_dram / ahead.max(0.5);
     let facts = Facts {

@@ -22,6 +22,8 @@ pub(in crate::tensor) struct Share {
     pub l2_bytes: f64,
     /// Tiles by which copies are started later than at the first step.
     pub late: f64,
+    /// Times that a thread stands still until loads have come, whose elements are too narrow for `cp.async`.
+    pub stands: f64,
     /// Registers of its copies.
     pub registers: i64,
     /// Bytes of shared memory by which padded rows make its tile larger.
@@ -53,6 +55,7 @@ impl Share {
             shared: loads.shared_load_wavefronts + copies.shared_store_wavefronts,
             l2_bytes: copies.l2_sectors * 32.0,
             late: f64::from(plan.step) / steps / 2.0,
+            stands: place.stands(gemm, plan.bytes),
             registers: mma_conditions::copy_registers(gemm, place.side, place.op, tile, place.threads, plan),
             padding: mma_conditions::padding_of(gemm, place.side, place.op, tile, plan.layout),
         }
@@ -66,6 +69,7 @@ impl Share {
             shared: self.shared + other.shared,
             l2_bytes: self.l2_bytes + other.l2_bytes,
             late: self.late + other.late,
+            stands: self.stands + other.stands,
             registers: self.registers + other.registers,
             padding: self.padding + other.padding,
         }
@@ -78,6 +82,7 @@ impl Share {
             && self.shared <= other.shared
             && self.l2_bytes <= other.l2_bytes
             && self.late <= other.late
+            && self.stands <= other.stands
     }
 
     /// The least of each quantity, of two ways.
@@ -88,6 +93,7 @@ impl Share {
             shared: self.shared.min(other.shared),
             l2_bytes: self.l2_bytes.min(other.l2_bytes),
             late: self.late.min(other.late),
+            stands: self.stands.min(other.stands),
             registers: self.registers.min(other.registers),
             padding: self.padding.min(other.padding),
         }
@@ -95,6 +101,15 @@ impl Share {
 }
 
 impl Operand {
+    /// See [`Share::stands`].
+    fn stands(&self, gemm: &Gemm, bytes: u32) -> f64 {
+        if !self.op.is_async() || mma_conditions::is_async(gemm, self.side, self.op, bytes) {
+            return 0.0;
+        }
+        let copies = mma_conditions::copies(gemm, self.side, [self.extent, self.k], self.threads, bytes);
+        (copies as f64 / mma_conditions::LOADED_TOGETHER as f64).ceil()
+    }
+
     /// No way adds less than this of anything; it says nothing of registers.
     pub fn least(&self, gemm: &Gemm) -> Share {
         let bytes = i64::from(gemm.operand.bytes());
@@ -122,6 +137,7 @@ impl Operand {
         }
         let moves = self.load_count(4) + moved / (32.0 * widest as f64);
         Share {
+            stands: self.stands(gemm, 16),
             issued: moves,
             moved: moves,
             shared: self.matrices() + moved / 128.0,

@@ -18,8 +18,9 @@ const DESCRIPTORS: f64 = 2.0;
 /// Clocks until a block of a cluster knows that the others have read a stage: an arrival at a barrier of another
 /// multiprocessor (estimate).
 const CLUSTER_SIGNAL: f64 = 200.0;
-/// Clocks for the blocks of a cluster to meet, at the start and at the end (estimate).
-const CLUSTER_MEETING: f64 = 400.0;
+/// Clocks for the blocks of a cluster to meet, at the start and at the end: two barriers (measured on an H100: 752 for two blocks,
+/// 773 for four, 814 for eight).
+const CLUSTER_MEETING: f64 = 1500.0;
 
 /// See [`LOOP`] and [`DESCRIPTORS`].
 fn overhead(plan: &WgmmaPlan, gemm: &Gemm) -> f64 {
@@ -59,13 +60,16 @@ pub(super) fn inner(
     let at_once = if plan.ping_pong { 1.0 } else { f64::from(plan.consumers) };
     let stalls = if plan.eager_release { DRAIN } else { 0.0 };
     let chain = step / at_once + stalls;
-    // A place in the ring is taken until its tile has come and is multiplied, or one tile later. The producer does nothing
-    // else, so tiles come in time where the others last as long as one takes to come (Little's law), and a longer ring is
-    // then no better.
-    let ahead = f64::from(plan.stages) - if plan.eager_release { 1.0 } else { 2.0 };
+    let busy = step.max(chain);
+    // A place in the ring is taken until its tile has come and is multiplied. Freed at once, it takes the next tile's way and
+    // its multiplication every time round. Freed later, it is so when the next tile is asked for, which is after that has come: where
+    // tiles come in time that is the same, and else a place less (Little's law). The producer does nothing else, so a longer ring
+    // is no better where tiles come in time.
+    let stages = f64::from(plan.stages);
     let signal = if plan.cluster_size() > 1 { CLUSTER_SIGNAL } else { 0.0 };
     let transfer = counts.tile.l2_sectors * 32.0 * f64::from(gpu.sms) / gpu.l2_bytes_per_clock;
-    let waits = (gpu.latency_dram + signal + transfer) / ahead.max(0.5);
+    let way = gpu.latency_dram + signal + transfer;
+    let waits = if plan.eager_release { (way + busy) / stages } else { way / (stages - 1.0).max(1.0) };
     let facts = Facts {
         tile: of_product(plan.tile, plan.swapped),
         split_k: plan.split_k,
@@ -73,7 +77,7 @@ pub(super) fn inner(
         registers,
         shared_bytes: plan.shared_bytes(gemm),
         parts,
-        arrives: step.max(chain).max(waits),
+        arrives: busy.max(waits),
         comes: waits,
         end: &counts.end,
         more_end: 0.0,

@@ -211,9 +211,12 @@ pub fn looked_up(gemm: &Gemm, side: Side, extent: i64) -> bool {
     whole % extent.max(1) != 0 || gemm.gathered(side).is_some()
 }
 
+/// Elements that are too narrow for `cp.async` pass through registers, so many of a thread at once: each waits for none of the others.
+pub const LOADED_TOGETHER: i64 = 16;
+
 /// 32-bit registers of a thread that an operand's copies take: an address for each where it is looked up, else one for
 /// all, from which they differ by constants. Without `cp.async` the tile itself waits there. What passes through registers for want
-/// of 4 bytes that `cp.async` could move is loaded several at a time (estimate).
+/// of 4 bytes that `cp.async` could move takes a register for each that is loaded together, and one for its address.
 pub fn copy_registers(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], threads: i64, plan: &OperandPlan) -> i64 {
     let count = copies(gemm, side, tile, threads, plan.bytes);
     // An index in each dimension that an access asks about.
@@ -224,7 +227,7 @@ pub fn copy_registers(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], threads:
             let addresses = if looked_up(gemm, side, tile[0]) { 2 * count } else { 2 * count.min(2) };
             count * ((bytes + 3) / 4) + addresses
         } else if !is_async(gemm, side, op, plan.bytes) {
-            32 + if plan.rolled { 0 } else { 2 * count }
+            2 * LOADED_TOGETHER + if plan.rolled { 0 } else { 2 * count }
         } else if plan.rolled {
             6
         } else if looked_up(gemm, side, tile[0]) {
