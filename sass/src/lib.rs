@@ -22,7 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What it takes for granted: instructions are fetched in time; a branch takes its stall count; loads of global memory come
+//! What it takes for granted: warps of a partition fetch instructions together; a branch takes its stall count; loads of global memory come
 //! from L2 after its latency, and neither L2's nor DRAM's rate is in the clocks; shared accesses have the conflicts that they are
 //! said to have, spread evenly; what is predicated, or behind a branch that skips it, is executed, as it is in the steady state. What it does not know it refuses
 //! ([`Unknown`]).
@@ -132,7 +132,9 @@ pub fn judge(listing: &Listing, warps: Warps, gpu: &Descriptor, wavefronts: Opti
     let steady = partition::steady(&steps, warps, &rates);
     let mut busy: Vec<(String, f64)> = steady.busy.into_iter().map(|(name, share)| (name.to_string(), share)).collect();
     busy.sort_by(|a, b| b.1.total_cmp(&a.1));
-    Ok(Judged { clocks: steady.clocks, warps: warps.here, partitions: warps.partitions, math, flop, busy })
+    // 16 bytes each.
+    let clocks = steady.clocks.max(gpu.fetch_clocks(16.0 * steps.len() as f64));
+    Ok(Judged { clocks, warps: warps.here, partitions: warps.partitions, math, flop, busy })
 }
 
 /// The instructions of an iteration in the steady state: no branch is taken that leaves the loop, or that skips a part of it, as

@@ -7,6 +7,8 @@
 //!    from global memory are made conditional (the copy writes zeros instead), loads from the chip read memory that is
 //!    always written (the buffer is *full*: its writers reach all that is read, and have no guards left but those that
 //!    mask a copy's surplus instances);
+//!    A copy from global memory that alone writes a buffer may write zeros under any guard that the element decides: an element that
+//!    it leaves out is written by nobody, and so read by nobody (a swizzled tile's are not beyond its shape);
 //! 2. a buffer is *zeroed* when every writer leaves zeros in all beyond elements: copies from global memory under own
 //!    guards for each dimension that may run over, copies of zeroed buffers along the same dimension, and zeros;
 //! 3. a guard of `x += f` that fails only where *every* element that f combines is read from a beyond element of a full and
@@ -15,6 +17,7 @@
 //!
 //! The assumptions "full" and "zeroed" start true for all buffers and are withdrawn until nothing changes, which is
 //! sound by induction over the order of execution. A guard on a write to global memory always stays.
+use super::element::decides;
 use super::layout::BufferLayout;
 use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Nest};
@@ -188,6 +191,23 @@ impl Proof<'_> {
         })
     }
 
+    /// Whether all that a statement would write without a guard is of the buffer, or beyond it by another guard: what is over a tile's
+    /// end has no memory.
+    fn within(&self, leaf: &Leaf, guard: &Pred) -> bool {
+        leaf.at.iter().enumerate().all(|(d, index)| {
+            let Some(extent) = shape(self.program, leaf.target, leaf.at.len(), d) else { return false };
+            let beyond = |other: &Pred| self.outside(other, index, extent).is_some_and(|(least, _)| least >= extent);
+            index.range(self.ranges).1 < extent || leaf.guards.iter().any(|other| other != guard && beyond(other))
+        })
+    }
+
+    /// Whether one statement writes a buffer.
+    fn written_once(&self, buffer: BufferId) -> bool {
+        let mut writers = 0;
+        self.nest.leaves(&mut |leaf, _| writers += usize::from(leaf.target == buffer));
+        writers == 1
+    }
+
     /// The least value of an index where a guard fails, and the largest where it holds. A guard may have lost digits that do not
     /// matter: then it compares the index divided by their unit.
     fn outside(&self, guard: &Pred, index: &Linear, extent: i64) -> Option<(i64, i64)> {
@@ -215,7 +235,13 @@ impl Proof<'_> {
             if own && chip_safe && !from_global {
                 continue;
             }
-            if own && chip_safe && !leaf.accumulates() {
+            let left_out = || {
+                from_global
+                    && self.written_once(leaf.target)
+                    && self.within(leaf, guard)
+                    && decides(&leaf.at, guard, self.ranges)
+            };
+            if chip_safe && !leaf.accumulates() && (own || left_out()) {
                 out.zero.push(guard.clone());
             } else if !(chip_safe && self.adds_zero(leaf, guard)) {
                 out.when.push(guard.clone());

@@ -25,6 +25,7 @@ mod build;
 mod combine;
 mod copy;
 mod deciding;
+mod element;
 mod emit;
 mod ends;
 mod error;
