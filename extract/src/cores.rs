@@ -195,10 +195,14 @@ impl Clocks {
         let warps = f64::from(outer.threads / 32);
         let init = if inner.init_inside { inner.tile.fma + inner.tile.fma / 4.0 } else { 0.0 };
         let overhead = warps * (TILE_OVERHEAD + inner.rolled_steps * STEP_OVERHEAD) + init;
-        let parts = clocks(outer, &inner.tile, overhead);
-        // An expanded k tile longer than the instruction cache is fetched again and again.
-        let expanded = if inner.rolled_steps == 0.0 { parts[0] * 4.0 * gpu.issue_efficiency / warps } else { 0.0 };
-        let fetch = gpu.fetch_clocks(16.0 * expanded);
+        let mut parts = clocks(outer, &inner.tile, overhead);
+        let mut fetch = 0.0;
+        if inner.rolled_steps == 0.0 {
+            // An expanded k tile longer than the instruction cache likes is fetched again and again.
+            let bytes = 16.0 * (parts[0] * 4.0 * gpu.issue_efficiency) / warps;
+            parts[0] *= 1.0 + (bytes / gpu.instruction_cache_bytes as f64 - 0.5).max(0.0);
+            fetch = gpu.fetch_clocks(bytes);
+        }
         let tile = largest(&parts);
         let serial = parts[0].max(parts[1]) * 4.0;
         // What one block needs for a tile when it is alone: its chain of steps, and what nothing covers: the stores of a

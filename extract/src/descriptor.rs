@@ -66,8 +66,12 @@ pub struct Descriptor {
     pub latency_l2: f64,
     /// Clocks.
     pub latency_shared: f64,
-    /// Bytes of instructions that a loop may have before fetching them can slow it: see [`Descriptor::fetch_clocks`].
+    /// Bytes of instructions that a loop may have before fetching them slows it.
     pub instruction_cache_bytes: u64,
+    /// Bytes of instructions that a loop may have before a warp alone in its partition waits for them, where that is known: see
+    /// [`Descriptor::fetch_clocks`].
+    #[serde(default)]
+    pub instruction_buffer_bytes: Option<u64>,
     /// Microseconds.
     pub launch_us: f64,
     /// Exponent of the norm over resources.
@@ -135,17 +139,16 @@ pub fn arch_number(arch: &str) -> u32 {
     arch.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
 }
 
-/// Bytes of instructions per clock that a partition of a multiprocessor fetches of a loop longer than its cache, 8 of the 16 that it
+/// Bytes of instructions per clock that a partition of a multiprocessor fetches of a loop longer than its buffer, 8 of the 16 that it
 /// can issue (measured on an H100: a lone warp takes 1.9 clocks for each of a loop's 2,300 instructions, two warps together none more).
 const FETCHED: f64 = 8.0;
 
 impl Descriptor {
     /// Clocks at least of an iteration of so many bytes of instructions, for one warp of a partition or several in step.
     pub fn fetch_clocks(&self, bytes: f64) -> f64 {
-        if bytes > self.instruction_cache_bytes as f64 {
-            bytes / FETCHED
-        } else {
-            0.0
+        match self.instruction_buffer_bytes {
+            Some(buffer) if bytes > buffer as f64 => bytes / FETCHED,
+            _ => 0.0,
         }
     }
 
