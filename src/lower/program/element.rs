@@ -67,3 +67,41 @@ fn in_digits(form: &Linear, modulus: i64, known: &[Atom]) -> bool {
         _ => false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use satune_ir::VarId;
+
+    fn form(atom: Atom) -> Linear {
+        Linear { terms: vec![(atom, 1)], constant: 0 }
+    }
+
+    #[test]
+    fn an_element_decides_what_is_made_of_its_digits() {
+        // 128 threads copy tiles of 64 along k, 4 elements each, swizzled by the row: thread t, tile o.
+        let [t, o] = [0, 1].map(|i| Linear::var(VarId(i)));
+        let ranges: Ranges = [(VarId(0), (0, 127)), (VarId(1), (0, 15))].into_iter().collect();
+        let (row, chunk) = (t.divided(16, &ranges), t.remainder(16, &ranges));
+        let swizzled = form(Atom::Other(Op::Xor, Box::new(chunk.clone()), Box::new(row.clone())));
+        let at = [row.clone(), swizzled.scaled(4).plus(&o, 64)];
+        // k < 1000 has lost the elements of a chunk.
+        let along_k = Pred::Lt(chunk.plus(&o, 16), 250);
+        assert!(decides(&at, &along_k, &ranges));
+        // What permutes is not known where the row is not told.
+        assert!(!decides(&at[1..], &along_k, &ranges));
+        // Nor is the tile where tiles overlap.
+        let overlapping = [row, swizzled.scaled(4).plus(&o, 32)];
+        assert!(!decides(&overlapping, &along_k, &ranges));
+    }
+
+    #[test]
+    fn digits_on_either_side_of_a_cut_make_the_whole() {
+        let t = Linear::var(VarId(0));
+        let ranges: Ranges = [(VarId(0), (0, 127))].into_iter().collect();
+        let (low, high) = (t.remainder(8, &ranges), t.remainder(16, &ranges).divided(8, &ranges));
+        let guard = Pred::Lt(t.remainder(16, &ranges), 10);
+        assert!(decides(&[low.plus(&high, 64)], &guard, &ranges));
+        assert!(!decides(&[low], &guard, &ranges));
+    }
+}

@@ -197,7 +197,8 @@ impl Proof<'_> {
         leaf.at.iter().enumerate().all(|(d, index)| {
             let Some(extent) = shape(self.program, leaf.target, leaf.at.len(), d) else { return false };
             let beyond = |other: &Pred| self.outside(other, index, extent).is_some_and(|(least, _)| least >= extent);
-            index.range(self.ranges).1 < extent || leaf.guards.iter().any(|other| other != guard && beyond(other))
+            let (first, last) = index.range(self.ranges);
+            first >= 0 && (last < extent || leaf.guards.iter().any(|other| other != guard && beyond(other)))
         })
     }
 
