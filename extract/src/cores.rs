@@ -273,6 +273,7 @@ fn demand(outer: &Outer<'_>, inner: &Inner, sm_clocks: f64, wait_clocks: f64) ->
         l2_bytes: blocks * (outer.k_tiles * inner.tile.l2_sectors + once) * 32.0,
         dram: outer.dram,
         joules: fma_joules(fma, outer.contraction.accumulate, outer.gpu),
+        ..Demand::default()
     }
 }
 

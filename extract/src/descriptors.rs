@@ -150,6 +150,13 @@ impl Descriptor {
             ("latency_l2", self.latency_l2, 1.0, 1e5, "1 to 100000"),
             ("latency_shared", self.latency_shared, 1.0, 1e5, "1 to 100000"),
             ("instruction_cache_bytes", self.instruction_cache_bytes as f64, 1024.0, 1e9, "at least 1024"),
+            (
+                "instruction_buffer_bytes",
+                self.instruction_buffer_bytes.map_or(1e9, |b| b as f64),
+                1024.0,
+                1e9,
+                "at least 1024",
+            ),
             ("launch_us", self.launch_us, 0.0, 1e6, "0 to 1000000"),
             ("overlap_exponent", self.overlap_exponent, 1.0, 100.0, "1 to 100"),
         ];

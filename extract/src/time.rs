@@ -8,12 +8,14 @@
 //!   not the slowest is hidden behind it. Each family counts its own.
 //! * L2 and DRAM have queues of their own, filled by all multiprocessors: where two of the three are near each other, neither
 //!   is hidden whole, which the descriptor's p-norm says (`overlap_exponent`).
-//! * Waits: what nothing overlaps, the latency at the begin and at the end of each wave of blocks.
+//! * Waits: what nothing overlaps, the latency at the begin and at the end of each wave of blocks; and once for each kernel, until its
+//!   code and its parameters have come, and until its last store is known to be done.
 //! * E: energy of arithmetic and of the bytes that L2 and DRAM move; P: what the board's limit leaves above idling. A kernel
 //!   that would take more power is slowed down; as the voltage falls with the clock, the energy falls too, in the range
 //!   of dynamic voltage scaling about in proportion, so that the power goes with the square of the clock. Below a share of
 //!   the boost clock (`floor`) the voltage is at its least and the energy falls no more: boards of 70 W run there. Order among
-//!   kernels that are slowed down is kept.
+//!   kernels that are slowed down is kept. Where a last round of blocks leaves multiprocessors idle, what it takes less of power comes
+//!   too late for the others: both are slowed down by themselves.
 //! * DRAM: reads alone are faster than a copy, writes slower; both together take what a copy takes.
 use crate::Descriptor;
 use satune_ir::DType;
@@ -21,6 +23,10 @@ use std::collections::BTreeMap;
 
 /// Share of L2 that data of a kernel can count on (estimate; the rest goes to what passes through).
 const L2_SHARE: f64 = 0.8;
+
+/// Clocks until a kernel's first load is asked for: its code and its parameters come from DRAM, as its data do (measured on an H100: 1400
+/// with the barriers of a cluster; until the first tile is there 2000 to 2300 clocks with `cp.async`, 4050 with the TMA).
+const COLD: f64 = 650.0;
 
 /// Share of the boost clock below which the voltage falls no more (estimate, 0.75 to 0.95: where published curves of voltage over
 /// clock, 0.88 to 1.08 V at 0.9 to 1.0 of a board's highest clock, come down to the 0.67 V of idling).
@@ -52,6 +58,9 @@ impl Moved {
 pub(crate) struct Demand {
     /// Clocks of the busiest multiprocessor.
     pub sm_clocks: f64,
+    /// Of those, clocks of the last round of blocks, and its share of all blocks, where it leaves multiprocessors idle.
+    pub last_clocks: f64,
+    pub last_share: f64,
     /// Clocks that nothing overlaps.
     pub wait_clocks: f64,
     /// Bytes between L2 and L1.
@@ -145,7 +154,8 @@ impl Demand {
     /// The time.
     pub fn time(&self, gpu: &Descriptor) -> Taken {
         let clocks = clocks_per_ms(gpu);
-        let (sm_ms, wait_ms) = (self.sm_clocks / clocks, self.wait_clocks / clocks);
+        let begin_and_end = COLD + gpu.latency_dram;
+        let (sm_ms, wait_ms) = (self.sm_clocks / clocks, (self.wait_clocks + begin_and_end) / clocks);
         let l2_ms = self.l2_bytes / gpu.l2_bytes_per_clock / clocks;
         let dram_ms = self.dram.ms(gpu);
         let at_boost = norm(&[sm_ms, l2_ms, dram_ms], gpu.overlap_exponent) + wait_ms;
@@ -153,12 +163,19 @@ impl Demand {
             let moved = self.l2_bytes * p.l2_pj + self.dram.total() * p.dram_pj;
             (self.joules + moved * 1e-12) / (p.limit_w - p.idle_w) * 1e3
         });
-        let scaled = (power_ms.max(at_boost) * at_boost).sqrt();
-        // A thousandth of what the floor hides tells kernels of one energy apart.
-        let busy = scaled.max(0.999 * VOLTAGE_FLOOR * power_ms + 0.001 * scaled);
+        let part = |time: f64, share: f64| slowed(time * at_boost, share * power_ms);
+        let last = if self.last_clocks > 0.0 { self.last_clocks / self.sm_clocks } else { 0.0 };
+        let busy = part(1.0, 1.0).max(part(1.0 - last, 1.0 - self.last_share) + part(last, self.last_share));
         let launch_ms = gpu.launch_us * 1e-3;
         Taken { ms: busy + launch_ms, sm_ms, wait_ms, l2_ms, dram_ms, power_ms, launch_ms }
     }
+}
+
+/// What takes so long at the boost clock, and as long by its energy, ms.
+fn slowed(at_boost: f64, power_ms: f64) -> f64 {
+    let scaled = (power_ms.max(at_boost) * at_boost).sqrt();
+    // A thousandth of what the floor hides tells kernels of one energy apart.
+    scaled.max(0.999 * VOLTAGE_FLOOR * power_ms + 0.001 * scaled)
 }
 
 #[cfg(test)]
@@ -184,10 +201,11 @@ mod tests {
     fn queues_are_joined_by_a_norm_and_waits_are_added() {
         let gpu = gpu();
         let sm = Demand { sm_clocks: 1e6, ..Demand::default() };
-        assert!((sm.time(&gpu).ms - 1.0).abs() < 1e-12);
+        let empty = Demand::default().time(&gpu).ms;
+        assert!(empty > 0.0 && (sm.time(&gpu).ms - 1.0 - empty).abs() < 1e-12);
         let both = Demand { l2_bytes: 1e9, wait_clocks: 1e5, ..sm };
         let gpu = Descriptor { power: None, ..gpu };
-        assert!((both.time(&gpu).ms - (2.0_f64.powf(0.25) + 0.1)).abs() < 1e-12);
+        assert!((both.time(&gpu).ms - (2.0_f64.powf(0.25) + 0.1 + empty)).abs() < 1e-12);
     }
 
     #[test]
@@ -204,6 +222,18 @@ mod tests {
             assert!(slower.time(&gpu).ms > of(joules).time(&gpu).ms);
         }
         assert!(near(&of(0.1), 1.0));
+    }
+
+    #[test]
+    fn what_a_last_round_leaves_of_power_comes_too_late() {
+        let gpu = gpu();
+        let of = |last_share: f64| {
+            Demand { sm_clocks: 1e6, last_clocks: 2e5, last_share, joules: 0.11, ..Demand::default() }.time(&gpu).ms
+        };
+        // As much as its part of the time: as if there were none.
+        assert!((of(0.2) / 1.1_f64.sqrt() - 1.0).abs() < 2e-3);
+        // Little of it: the last fifth runs at the boost clock, the rest takes 1.045 ms of energy in 0.8 ms.
+        assert!((of(0.05) / ((0.8 * 1.045_f64).sqrt() + 0.2) - 1.0).abs() < 2e-3);
     }
 
     #[test]

@@ -61,6 +61,20 @@ fn a_chain_takes_its_stall_counts_until_warps_fill_the_lanes() {
 }
 
 #[test]
+fn a_lone_warp_waits_for_the_instructions_of_a_long_loop() {
+    let h200 = gpu("h200");
+    let buffer = h200.instruction_buffer_bytes.unwrap() as usize / 16;
+    let of = |count, gpu: &Descriptor, warps| clocks(&vec![("FFMA R1, RZ, RZ, RZ", bits(1)); count], gpu, warps);
+    let long = 2 * buffer;
+    assert!(near(of(buffer / 2, &h200, 1), buffer as f64 / 2.0));
+    assert!(near(of(long, &h200, 1), 2.0 * long as f64));
+    // Two have each other's.
+    assert!(near(of(long, &h200, 2), 2.0 * long as f64));
+    // Of others it is not known.
+    assert!(near(of(long, &gpu("rtx3090"), 1), long as f64));
+}
+
+#[test]
 fn each_unit_has_its_rate() {
     let rate = |text, name: &str| each(text, 0, 1, &gpu(name), 8);
     for (text, name, clocks) in [

@@ -106,8 +106,8 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             (tree.depth, tree.team) = (outside, Team::Warp);
             let way = match plan.store {
                 TileStore::Direct => "from the accumulators",
-                TileStore::Tma => "stmatrix, TMA",
-                TileStore::Boxes => "stmatrix, TMA, box by box",
+                TileStore::Tma => "shared memory, TMA",
+                TileStore::Boxes => "shared memory, TMA, box by box",
             };
             tree.line(LineKind::Work, "store C".into(), &[way]);
             plan.sums_of_result(&gemm)

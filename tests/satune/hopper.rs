@@ -117,12 +117,22 @@ fn the_tma_stores_without_conflicts() {
         (turns, boxes, [320, 384, 136]),
     ] {
         let plan = WgmmaPlan { store, ..plan };
-        let mut g = Gemm::plain("gemm", shape, DType::F16, DType::F16, "NT");
-        crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
-        let report = check(&g, &lower_wgmma(&g, &plan).unwrap());
-        assert_eq!(report.total.shared_store_wavefronts, report.total.shared_store_wavefronts_ideal);
-        assert!(report.total.matrix_moves > 0);
+        for output in [DType::F16, DType::F32] {
+            let mut g = Gemm::plain("gemm", shape, DType::F16, output, "NT");
+            crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
+            let total = check(&g, &lower_wgmma(&g, &plan).unwrap()).total;
+            // Pairs of 32 bits of two rows meet in the same banks.
+            let (stores, more) = match output {
+                DType::F16 => (total.matrix_moves, 0),
+                _ => (total.shared_stores, 2 * total.shared_stores),
+            };
+            assert!(stores > 0);
+            assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal + more);
+        }
     }
+    // Whole numbers of bytes' products, too.
+    let g = Gemm::plain("gemm", [150, 136, 144], DType::I8, DType::I32, "NT");
+    check(&g, &lower_wgmma(&g, &WgmmaPlan { store: boxes, tile: [64, 128, 128], ..small(1, 64) }).unwrap());
 }
 
 #[test]

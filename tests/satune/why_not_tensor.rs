@@ -48,7 +48,10 @@ fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
         ("wgmma, tile 256x128, 8 stages", "bytes of shared memory per block; at most 232448"),
         ("wgmma, tile 128x128, cluster 2x1, stream-k", "the blocks of a cluster would have different steps"),
         ("wgmma, tile 128x128, cluster 1x2", "clusters of 1 x 2 blocks: clusters do not divide the tiles"),
-        ("wgmma, C by stmatrix and TMA", "the TMA stores 16-bit types in boxes of 64 columns"),
+        (
+            "wgmma, tile 64x16, C by shared memory and TMA",
+            "the TMA stores types of 16 and 32 bits in boxes of 128 bytes",
+        ),
         ("wgmma, tile 64x64x32", "k tile 32 (the menu is [64, 128])"),
         ("wgmma, consumers 5", "consumers 5 (the menu is [1, 2, 3])"),
         ("wgmma, grid 100", "blocks of a fixed grid 100 (the menu is [132])"),

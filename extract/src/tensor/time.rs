@@ -56,9 +56,10 @@ pub(super) struct Inner {
     sums: f64,
     walk: Walk,
     pub k_part: i64,
-    /// Multiprocessors that have blocks, and clocks to begin and end.
+    /// Multiprocessors that have blocks, and clocks that nothing overlaps: of the kernel, and of each round of blocks.
     sms: i64,
-    meeting: f64,
+    once: f64,
+    ends: f64,
 }
 
 /// Pipes of a multiprocessor: names of their parts.
@@ -189,7 +190,8 @@ impl Inner {
             walk: Walk::One,
             k_part: tiles(gemm.k, facts.split_k),
             sms: gpu.sms.into(),
-            meeting: 0.0,
+            once: 0.0,
+            ends: 2.0 * gpu.latency_dram,
         })
     }
 
@@ -221,42 +223,69 @@ impl Inner {
         (blocks as f64 * self.step).max(self.arrives)
     }
 
-    /// For so many tiles of C, the blocks of one launch, where a tile along k takes `k_tile`: clocks of the busiest multiprocessor,
-    /// those besides that nothing overlaps, and tiles that it computes.
-    fn clocks(&self, outer: &Outer, gpu: &Descriptor, k_tile: impl Fn(i64) -> f64) -> (f64, f64, f64) {
+    /// For so many tiles of C, the blocks of one launch, where a tile along k takes `k_tile`.
+    fn rounds(&self, outer: &Outer, k_tile: impl Fn(i64) -> f64) -> Rounds {
         let sms = self.sms;
-        let ends = 2.0 * gpu.latency_dram + self.meeting;
+        let share = |last: i64| last as f64 / outer.tiles as f64;
         match self.walk {
             Walk::One => {
                 let slots = self.resident * sms;
-                let full = outer.tiles / slots;
-                let last = tiles(outer.tiles % slots, sms);
-                let group = |blocks: i64| {
-                    if blocks == 0 {
-                        return 0.0;
-                    }
-                    self.k_tiles * k_tile(blocks) + blocks as f64 * self.end
+                let (full, rest) = (outer.tiles / slots, outer.tiles % slots);
+                let last = tiles(rest, sms);
+                let group = |blocks: i64| match blocks {
+                    0 => 0.0,
+                    _ => self.k_tiles * k_tile(blocks) + blocks as f64 * self.end,
                 };
-                let waits = (full + i64::from(last > 0)) as f64 * ends;
-                (full as f64 * group(self.resident) + group(last), waits, (full * self.resident + last) as f64)
+                Rounds {
+                    clocks: full as f64 * group(self.resident) + group(last),
+                    last: group(last),
+                    last_share: share(rest),
+                    waits: self.once + (full + i64::from(last > 0)) as f64 * self.ends,
+                    per_sm: (full * self.resident + last) as f64,
+                }
             }
             Walk::Stream { grid, steps, pieces } => {
                 // The producer is ahead of the stores here too.
                 let blocks_per_sm = tiles(grid, sms) as f64;
                 let each = steps * k_tile(1) + pieces * (DRAIN + self.end);
-                (blocks_per_sm * each, ends, blocks_per_sm * steps / self.k_tiles.max(1.0))
+                let per_sm = blocks_per_sm * steps / self.k_tiles.max(1.0);
+                Rounds {
+                    clocks: blocks_per_sm * each,
+                    last: 0.0,
+                    last_share: 0.0,
+                    waits: self.once + self.ends,
+                    per_sm,
+                }
             }
             Walk::Persistent { grid, in_turn } => {
                 // Each block has its multiprocessor; the producer is ahead of the stores, so only the first tile waits.
-                let per_block = tiles(outer.tiles, grid.max(1)) as f64;
+                let grid = grid.max(1);
+                let per_block = tiles(outer.tiles, grid) as f64;
                 let main = self.k_tiles * k_tile(1) + DRAIN;
                 let each = if in_turn { main.max((main + self.end) / 2.0) } else { main + self.end };
                 let last = if in_turn { self.end } else { 0.0 };
                 let blocks_per_sm = tiles(grid, sms) as f64;
-                (blocks_per_sm * (per_block * each + last), ends, blocks_per_sm * per_block)
+                let rest = outer.tiles % grid;
+                Rounds {
+                    clocks: blocks_per_sm * (per_block * each + last),
+                    last: if rest > 0 { blocks_per_sm * (each + last) } else { 0.0 },
+                    last_share: share(rest),
+                    waits: self.once + self.ends,
+                    per_sm: blocks_per_sm * per_block,
+                }
             }
         }
     }
+}
+
+/// Clocks of the busiest multiprocessor, those of the last round among them and the share of all tiles that it has, where it leaves
+/// multiprocessors idle; clocks that nothing overlaps; tiles that the busiest computes.
+struct Rounds {
+    clocks: f64,
+    last: f64,
+    last_share: f64,
+    waits: f64,
+    per_sm: f64,
 }
 
 /// Time of a plan.
@@ -266,20 +295,30 @@ pub(super) fn time(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> Times {
 
 /// [`time`] where a tile along k of so many resident blocks takes `k_tile`.
 pub(super) fn time_of(outer: &Outer, inner: &Inner, gpu: &Descriptor, k_tile: impl Fn(i64) -> f64) -> Times {
-    let (sm_clocks, wait_clocks, per_sm) = inner.clocks(outer, gpu, k_tile);
-    let l2_bytes = outer.tiles as f64 * inner.l2_bytes;
-    let taken = Demand { sm_clocks, wait_clocks, l2_bytes, dram: outer.dram, joules: outer.joules }.time(gpu);
-    Times { ms: taken.ms + outer.sum_ms, taken, per_sm }
+    let rounds = inner.rounds(outer, k_tile);
+    let demand = Demand {
+        sm_clocks: rounds.clocks,
+        last_clocks: rounds.last,
+        last_share: rounds.last_share,
+        wait_clocks: rounds.waits,
+        l2_bytes: outer.tiles as f64 * inner.l2_bytes,
+        dram: outer.dram,
+        joules: outer.joules,
+    };
+    let taken = demand.time(gpu);
+    Times { ms: taken.ms + outer.sum_ms, taken, per_sm: rounds.per_sm }
 }
 
-/// Clocks to store a tile of C: issue slots (a store, its address, its conversion), what passes L1, shared memory.
+/// Clocks to store a tile of C: issue slots (a store, its address, its conversion), what passes L1, shared memory, and L2, to which all
+/// multiprocessors store at once (measured on an H100: f32 tiles of 128 x 256, one on each, 5400 clocks by the TMA).
 fn end_clocks(end: &Work, gpu: &Descriptor) -> f64 {
     let moved = end.global_stores + end.shared_stores + end.matrix_moves + end.shared_loads;
     let issued = 3.0 * moved - 2.0 * end.shared_loads + end.barriers;
     let issue = issued / 4.0 / gpu.issue_efficiency;
     let shared = end.shared_load_wavefronts + end.shared_store_wavefronts;
     let load_store = moved * 32.0 / f64::from(gpu.load_store_lanes);
-    largest(&[issue, shared, load_store, end.l1_bytes / gpu.l1_bytes_per_clock])
+    let l2 = end.l2_sectors * 32.0 * f64::from(gpu.sms) / gpu.l2_bytes_per_clock;
+    largest(&[issue, shared, load_store, end.l1_bytes / gpu.l1_bytes_per_clock, l2])
 }
 
 /// What `waves` tiles take at least one after the other: their instructions alone, at a share of the tensor cores' rate,

@@ -65,6 +65,8 @@ pub struct Strips {
     pub b: bool,
     /// k values of a strip; 0 where there is none.
     pub k: i64,
+    /// The last tile along k reaches into the next part of k.
+    pub cut: bool,
 }
 
 impl Strips {
@@ -159,6 +161,8 @@ pub enum Stage {
         side: Side,
         /// Filled by cp.async.
         asynchronous: bool,
+        /// Its last tile along k reaches into the next part of k.
+        cut: bool,
     },
     /// The fused copy loop, to be split; `tile.k` is then 1 and `tile.m` the fused length.
     FusedCopy {

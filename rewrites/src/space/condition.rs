@@ -26,6 +26,7 @@ pub enum Condition {
     CopyRows,
     CopyRuns,
     CopyCoalesced,
+    CopyAcross,
     FragmentRun,
     FragmentBytes,
     StoreDivides,
@@ -48,7 +49,7 @@ pub enum Condition {
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 39] = [
+    pub const ALL: [Condition; 40] = [
         Condition::ThreadsDivide,
         Condition::AccumulatorsFit,
         Condition::WarpsDivide,
@@ -70,6 +71,7 @@ impl Condition {
         Condition::CopyRows,
         Condition::CopyRuns,
         Condition::CopyCoalesced,
+        Condition::CopyAcross,
         Condition::FragmentRun,
         Condition::FragmentBytes,
         Condition::StoreDivides,
@@ -114,6 +116,7 @@ impl Condition {
             Condition::CopyRows => "the width of a copy's access divides the rows of the operand",
             Condition::CopyRuns => "the width of a copy's access divides the runs of the tile",
             Condition::CopyCoalesced => "a copy has wide accesses only along the operand's rows",
+            Condition::CopyAcross => "a copy runs across the operand's rows only where its tiles end with their part of k",
             Condition::FragmentRun => "the width of a fragment's access divides the run that it reads",
             Condition::FragmentBytes => "a fragment's access has 16 bytes at most",
             Condition::StoreDivides => "the width of a store divides the neighbouring results of a thread",
@@ -131,7 +134,7 @@ impl Condition {
             Condition::WgmmaSums => "a consumer's sums fit its registers",
             Condition::WgmmaStream => "no block of stream-K is idle, and k is not split otherwise",
             Condition::WgmmaCluster => "clusters divide tiles and grid, and their blocks what they share",
-            Condition::WgmmaStore => "what the TMA stores has 16 bits, whole chunks and boxes, is no partial sum, and in a batch does not reach into the next product's",
+            Condition::WgmmaStore => "what the TMA stores has 16 or 32 bits, whole chunks and boxes, is no partial sum, and in a batch does not reach into the next product's",
             Condition::RingFits => "the ring fits in shared memory",
             Condition::RingParts => "a part of k has whole tiles of the ring",
         }

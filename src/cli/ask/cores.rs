@@ -271,6 +271,10 @@ impl Asked<'_> {
         }
         let along_k = info.contiguous_along(Axis::K);
         let element = i64::from(info.dtype.bytes());
+        let all = self.c.extent(Axis::K);
+        if let (Some(false), Some(tile), Some(parts)) = (o.coalesced, k, fixed.split) {
+            self.ask(copy_across(side, false, cut([all / parts.max(1), all], tile)));
+        }
         if let Some(vector) = o.fill.map(i64::from) {
             self.ask(copy_bytes(side, vector, element));
             self.ask(copy_rows(side, vector, self.c.row(side)));

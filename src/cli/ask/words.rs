@@ -118,8 +118,8 @@ impl Fixed {
         said.say(wgmma.cluster, |[m, n]| format!("cluster {m}x{n}"));
         said.say(wgmma.store, |store| match store {
             TileStore::Direct => "C from the accumulators".into(),
-            TileStore::Tma => "C by stmatrix and TMA".into(),
-            TileStore::Boxes => "C by stmatrix and TMA in boxes".into(),
+            TileStore::Tma => "C by shared memory and TMA".into(),
+            TileStore::Boxes => "C by shared memory and TMA in boxes".into(),
         });
     }
 }

@@ -2,7 +2,7 @@
 //! parameter is 8 bytes wide.
 use super::driver::{Arg, Buffer, Error, Gpu, Module};
 use super::support::{CLOCKS, FMA_CHAINS, THREADS};
-use super::timing::BLOCK;
+use super::timing::{between, BLOCK};
 use crate::cuda::{mma_text, operands};
 use crate::device::protocol::{Constants, Sustained};
 use crate::store::median;
@@ -263,12 +263,7 @@ struct Bench<'g> {
 impl Bench<'_> {
     /// Time of something, ms.
     fn once(&self, run: &mut dyn FnMut() -> Result<(), Error>) -> Result<f64, Error> {
-        let (start, end) = (self.gpu.event()?, self.gpu.event()?);
-        start.record()?;
-        run()?;
-        end.record()?;
-        end.wait()?;
-        end.since(&start)
+        between(&self.gpu.event()?, &self.gpu.event()?, run)
     }
 
     /// Median of ten times, ms, after two to warm up.

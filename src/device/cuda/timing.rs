@@ -20,7 +20,7 @@ pub(super) const BLOCK: [u32; 3] = [THREADS, 1, 1];
 pub(super) type Run<'r> = dyn FnMut() -> Result<(), Error> + 'r;
 
 /// The time of one run, ms.
-fn between(begin: &Event, end: &Event, run: &mut Run<'_>) -> Result<f64, Error> {
+pub(super) fn between(begin: &Event, end: &Event, run: &mut Run<'_>) -> Result<f64, Error> {
     begin.record()?;
     run()?;
     end.record()?;

@@ -186,9 +186,13 @@ impl Proof<'_> {
     /// Whether a guard fails only where `at` is past the shape along some dimension.
     fn past(&self, guard: &Pred, buffer: BufferId, at: &[Linear]) -> bool {
         at.iter().enumerate().any(|(d, index)| {
-            let extent = shape(self.program, buffer, at.len(), d);
-            extent.is_some_and(|extent| self.outside(guard, index, extent).is_some_and(|(least, _)| least >= extent))
+            shape(self.program, buffer, at.len(), d).is_some_and(|extent| self.past_along(guard, index, extent))
         })
+    }
+
+    /// Whether a guard fails only where an index is past an extent.
+    fn past_along(&self, guard: &Pred, index: &Linear, extent: i64) -> bool {
+        self.first_outside(guard, index, extent).is_some_and(|first| first >= extent)
     }
 
     /// Whether all that a statement would write without a guard is of the buffer, or beyond it by another guard: what is over a tile's
@@ -196,9 +200,9 @@ impl Proof<'_> {
     fn within(&self, leaf: &Leaf, guard: &Pred) -> bool {
         leaf.at.iter().enumerate().all(|(d, index)| {
             let Some(extent) = shape(self.program, leaf.target, leaf.at.len(), d) else { return false };
-            let beyond = |other: &Pred| self.outside(other, index, extent).is_some_and(|(least, _)| least >= extent);
             let (first, last) = index.range(self.ranges);
-            first >= 0 && (last < extent || leaf.guards.iter().any(|other| other != guard && beyond(other)))
+            let beyond = |other: &Pred| other != guard && self.past_along(other, index, extent);
+            first >= 0 && (last < extent || leaf.guards.iter().any(beyond))
         })
     }
 
@@ -209,15 +213,14 @@ impl Proof<'_> {
         writers == 1
     }
 
-    /// The least value of an index where a guard fails, and the largest where it holds. A guard may have lost digits that do not
-    /// matter: then it compares the index divided by their unit.
-    fn outside(&self, guard: &Pred, index: &Linear, extent: i64) -> Option<(i64, i64)> {
+    /// The value of an index from which on a guard fails, and below which it holds. A guard may have lost digits that do not matter:
+    /// then it compares the index divided by their unit.
+    fn first_outside(&self, guard: &Pred, index: &Linear, extent: i64) -> Option<i64> {
         let Pred::Lt(form, bound) = guard else { return None };
         // Digits of threads and of vectors that the extent is a multiple of.
         (1..=extent.min(MOST_THREADS)).filter(|unit| extent % unit == 0).find_map(|unit| {
             let shift = index.divided(unit, self.ranges).plus(form, -1).as_constant()?;
-            let least = bound.checked_add(shift)?.checked_mul(unit)?;
-            Some((least, least.checked_sub(1)?))
+            bound.checked_add(shift)?.checked_mul(unit)
         })
     }
 
@@ -333,8 +336,8 @@ impl Proof<'_> {
             if index.range(self.ranges).1 < extent {
                 return true;
             }
-            let outside = |p| self.outside(p, index, extent);
-            let zero_here = guarding.zero.iter().any(|p| outside(p).is_some_and(|(_, last)| last < extent));
+            let first = |p| self.first_outside(p, index, extent);
+            let zero_here = guarding.zero.iter().any(|p| first(p).is_some_and(|first| first <= extent));
             let passed_on = self.zeroed.contains(&source)
                 && self.full.contains(&source)
                 && from.iter().enumerate().any(|(e, other)| {

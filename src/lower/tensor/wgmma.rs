@@ -170,7 +170,7 @@ impl<'p> Pipeline<'p> {
         let grid = plan.grid(gemm);
         let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 1024);
         let is_tma = plan.store != TileStore::Direct;
-        let staged = i64::from(plan.consumers) * plan.staged();
+        let staged = i64::from(plan.consumers) * plan.staged(gemm.output);
         let staging = is_tma.then(|| b.array("c_tile", gemm.output, staged, Space::Shared, 1024));
         let full = b.array("full", DType::U64, plan.stages.into(), Space::Shared, 8);
         let empty = b.array("empty", DType::U64, plan.stages.into(), Space::Shared, 8);
@@ -203,10 +203,11 @@ impl<'p> Pipeline<'p> {
             side(params.b, &gathered_b, b_across, gemm.n, (n, spans[1]), share_b),
         ];
         if is_tma {
+            let line = wgmma_conditions::box_line(gemm.output);
             maps.push(match (&places, gemm.c_transposed) {
-                (Some(boxes), _) => map_of_boxes(params.out, boxes, [64, 64]),
-                (None, false) => map(params.out, [gemm.n, gemm.batch * gemm.m], [64, 64]),
-                (None, true) => map(params.out, [gemm.m, gemm.batch * gemm.n], [64, n]),
+                (Some(boxes), _) => map_of_boxes(params.out, boxes, [line, 64]),
+                (None, false) => map(params.out, [gemm.n, gemm.batch * gemm.m], [line, 64]),
+                (None, true) => map(params.out, [gemm.m, gemm.batch * gemm.n], [line, n]),
             });
         }
         // Numbers in a cluster run along n first: A's sharers are neighbours.

@@ -4,7 +4,7 @@ use super::tile::{Tile, TileIndex};
 use super::wgmma::{Pipeline, Work, GROUP};
 use super::*;
 use crate::kernel::{GroupOp, Value, WarpOp};
-use satune_ir::term::tensor::wgmma_conditions::BOXES;
+use satune_ir::term::tensor::wgmma_conditions::{box_line, BOXES};
 use satune_ir::term::tensor::Turn;
 use satune_ir::term::Axis;
 
@@ -34,16 +34,8 @@ impl Pipeline<'_> {
         let column0 = self.builder.bind(&mut body, "column", column0);
         match self.staging {
             Some(staging) => {
-                // Where a lane's row of a matrix goes: row and chunk of the box.
-                let place = match gemm.c_transposed {
-                    false => (add(warp_row, rem(lane.clone(), 16)), div(lane, 16)),
-                    // Matrices one after the other: rows 0 to 7, 8 to 15 of the first eight columns, then of the others.
-                    true => (
-                        add(rem(lane.clone(), 8), mul(div(lane.clone(), 16), 8)),
-                        add(div(warp_row, 8), rem(div(lane, 8), 2)),
-                    ),
-                };
-                let own = (number, mul(number.clone(), self.plan.staged()));
+                let place = self.lane_in_box(lane, warp_row);
+                let own = (number, mul(number.clone(), self.plan.staged(gemm.output)));
                 self.store_boxes(&mut body, staging, own, member, place, [&row0, &column0, &first_row], work);
             }
             None => {
@@ -96,10 +88,28 @@ impl Pipeline<'_> {
         body
     }
 
-    /// The boxes of a consumer's part of C: block of 64 rows, and columns: 64, or all where memory has its columns as rows.
+    /// Where in a box a lane writes: its row of a matrix, for `stmatrix`, and with 32-bit results two neighbours that it has.
+    fn lane_in_box(&self, lane: Index, warp_row: Index) -> Lane {
+        let (row, chunk, within) = match (self.gemm.output.bytes(), self.gemm.c_transposed) {
+            (4, _) => {
+                let quad = rem(lane.clone(), 4);
+                (add(warp_row, div(lane, 4)), div(quad.clone(), 2), mul(rem(quad, 2), 2))
+            }
+            (_, false) => (add(warp_row, rem(lane.clone(), 16)), div(lane, 16), c(0)),
+            // Matrices one after the other: rows 0 to 7, 8 to 15 of the first eight columns, then of the others.
+            (_, true) => (
+                add(rem(lane.clone(), 8), mul(div(lane.clone(), 16), 8)),
+                add(div(warp_row, 8), rem(div(lane, 8), 2)),
+                c(0),
+            ),
+        };
+        Lane { row, chunk, within }
+    }
+
+    /// The boxes of a consumer's part of C: block of 64 rows, and columns: a line's, or all where memory has its columns as rows.
     fn boxes(&self) -> Vec<Part> {
         let n = self.plan.tile[1];
-        let width = if self.gemm.c_transposed { n } else { 64 };
+        let width = if self.gemm.c_transposed { n } else { box_line(self.gemm.output) };
         let of_block = |block| (0..n / width).map(move |i| Part { block, from: i * width, width });
         (0..self.blocks()).flat_map(of_block).collect()
     }
@@ -113,11 +123,14 @@ impl Pipeline<'_> {
         staging: ArrayId,
         (number, own): (&Index, Index),
         member: &Index,
-        (lane_row, lane_chunk): (Index, Index),
+        lane: Lane,
         [row0, column0, first_row]: [&Index; 3],
         work: &Work,
     ) {
-        let words = self.builder.array("words", self.gemm.output, 8, Space::Fragment, 16);
+        let held = match self.gemm.output.bytes() {
+            4 => self.builder.array("pair", self.gemm.output, 2, Space::Register, 16),
+            _ => self.builder.array("words", self.gemm.output, 8, Space::Fragment, 16),
+        };
         let is_first = Cond::Eq(member.clone(), c(0));
         let id = add(number.clone(), c(1));
         let meet = Stmt::Group(GroupOp::NamedBarrier { id, threads: GROUP as u32 });
@@ -141,8 +154,8 @@ impl Pipeline<'_> {
                 let at = (i as i64 + turn as i64 % BOXES) * 64 * one.width;
                 self.stage_box(
                     body,
-                    (staging, words),
-                    (&own, &lane_row, &lane_chunk),
+                    (staging, held),
+                    (&own, &lane),
                     (one, at),
                     &mut bases,
                     [row0, column0, &work.batch],
@@ -160,8 +173,8 @@ impl Pipeline<'_> {
     fn stage_box(
         &mut self,
         body: &mut Vec<Stmt>,
-        (staging, words): (ArrayId, ArrayId),
-        (own, lane_row, lane_chunk): (&Index, &Index, &Index),
+        (staging, held): (ArrayId, ArrayId),
+        (own, lane): (&Index, &Lane),
         (one, at): (&Part, i64),
         bases: &mut Vec<(i64, Index)>,
         [row0, column0, batch]: [&Index; 3],
@@ -169,53 +182,69 @@ impl Pipeline<'_> {
         let gemm = self.gemm;
         let [m, n, _] = self.plan.tile;
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
+        let line = box_line(gemm.output);
         let tile = Tile {
             array: staging,
             offset: 0,
             rows: if gemm.c_transposed { n } else { 64 },
-            columns: 64,
+            columns: line,
             dtype: gemm.output,
             layout: TileLayout::Xor(8),
             turn: Turn::Rows,
         };
-        for j in (one.from / 8..(one.from + one.width) / 8).step_by(2) {
-            // The last eight columns of an odd number of them have no others beside them.
-            let count = if j + 1 < n / 8 { 4 } else { 2 };
-            for word in 0..i64::from(count) {
-                let (eight, half) = (j + word / 2, word % 2);
-                let value = |odd: i64| {
-                    let row = add(row0.clone(), c(64 * one.block + 8 * half));
-                    let column = add(column0.clone(), c(8 * eight + odd));
-                    // Beyond the edge something that exists is read.
-                    let least = |over: bool, at: Index, most: i64| match over {
-                        true => Index::Min(Box::new(at), Box::new(c(most))),
-                        false => at,
-                    };
-                    let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
-                    let index = &in_memory(gemm, batch, &row, &column);
-                    let at = ResultPlace { batch, row: &row, column: &column, index };
-                    uncast(self.value((one.block, eight, 2 * half + odd), &at))
-                };
-                let (low, high) = (value(0), value(1));
-                body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
-            }
-            let (rows, chunks) = if gemm.c_transposed { (8 * j, 0) } else { (0, j % 8) };
-            let place = TileIndex { row: lane_row.clone(), chunk: lane_chunk.clone(), within: c(0), rows, chunks };
-            let (key, base, constant) = tile.address(&place);
+        let mut place = |this: &mut Self, body: &mut Vec<Stmt>, rows: i64, chunks: i64| {
+            let Lane { row, chunk, within } = lane.clone();
+            let (key, base, constant) = tile.address(&TileIndex { row, chunk, within, rows, chunks });
             let known = bases.iter().find(|(k, _)| *k == key).map(|(_, b)| b.clone());
             let base = known.unwrap_or_else(|| {
-                let base = self.builder.bind(body, "c_lane", add(own.clone(), base));
+                let base = this.builder.bind(body, "c_lane", add(own.clone(), base));
                 bases.push((key, base.clone()));
                 base
             });
-            body.push(Stmt::Warp(WarpOp::StoreMatrix {
-                dst: staging,
-                dst_index: add(base, c(constant + at)),
-                src: words,
-                src_index: c(0),
-                count,
-                transposed: gemm.c_transposed,
-            }));
+            add(base, c(constant + at))
+        };
+        // Two neighbours of eight columns that a lane has, in one of two rows.
+        let pair = |this: &Self, eight: i64, half: i64| {
+            [0, 1].map(|odd| {
+                let row = add(row0.clone(), c(64 * one.block + 8 * half));
+                let column = add(column0.clone(), c(8 * eight + odd));
+                // Beyond the edge something that exists is read.
+                let least = |over: bool, at: Index, most: i64| match over {
+                    true => Index::Min(Box::new(at), Box::new(c(most))),
+                    false => at,
+                };
+                let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
+                let index = &in_memory(gemm, batch, &row, &column);
+                let at = ResultPlace { batch, row: &row, column: &column, index };
+                this.value((one.block, eight, 2 * half + odd), &at)
+            })
+        };
+        let eights = one.from / 8..(one.from + one.width) / 8;
+        if gemm.output.bytes() == 4 {
+            for (eight, half) in eights.flat_map(|eight| [(eight, 0), (eight, 1)]) {
+                let values = pair(self, eight, half);
+                body.extend(values.into_iter().zip(0..).map(|(value, i)| Stmt::Store {
+                    array: held,
+                    index: c(i),
+                    value,
+                }));
+                let dst_index = place(self, body, 8 * half, 2 * (eight % (line / 8)));
+                let (src, src_index, zero_unless) = (held, c(0), Cond::True);
+                body.push(Stmt::Copy { dst: staging, dst_index, src, src_index, width: 2, zero_unless });
+            }
+            return;
+        }
+        for j in eights.step_by(2) {
+            // The last eight columns of an odd number of them have no others beside them.
+            let count = if j + 1 < n / 8 { 4 } else { 2 };
+            for word in 0..i64::from(count) {
+                let [low, high] = pair(self, j + word / 2, word % 2).map(uncast);
+                body.push(Stmt::Warp(WarpOp::Pack { dst: (held, c(2 * word)), low, high }));
+            }
+            let (rows, chunks) = if gemm.c_transposed { (8 * j, 0) } else { (0, j % (line / 8)) };
+            let dst_index = place(self, body, rows, chunks);
+            let (src, src_index, transposed) = (held, c(0), gemm.c_transposed);
+            body.push(Stmt::Warp(WarpOp::StoreMatrix { dst: staging, dst_index, src, src_index, count, transposed }));
         }
     }
 
@@ -234,6 +263,14 @@ impl Pipeline<'_> {
         };
         GroupOp::StoreTile { map: 2, at, src, src_index }
     }
+}
+
+/// Where a lane writes in a box: row, 16-byte chunk, and element of that.
+#[derive(Clone)]
+struct Lane {
+    row: Index,
+    chunk: Index,
+    within: Index,
 }
 
 /// What the TMA stores at once of C: 64 rows of a block, and columns.

@@ -103,7 +103,9 @@ pub(super) fn inner(
         sums: stream.map_or(plan.split_k as f64, |s| s.pieces().0 as f64 / s.tiles as f64),
         walk,
         sms: gpu.usable(plan.cluster_size()).into(),
-        meeting: if plan.cluster_size() > 1 { CLUSTER_MEETING } else { 0.0 },
+        // Before the first tile comes the tensor map.
+        once: gpu.latency_dram,
+        ends: block.ends + transfer + if plan.cluster_size() > 1 { CLUSTER_MEETING } else { 0.0 },
         ..block
     })
 }

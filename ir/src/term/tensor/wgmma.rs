@@ -48,9 +48,9 @@ pub struct WgmmaPlan {
 pub enum TileStore {
     /// From the accumulators.
     Direct,
-    /// `stmatrix` into shared memory, from there by the TMA (16-bit types).
+    /// Into shared memory (16-bit types by `stmatrix`), from there by the TMA.
     Tma,
-    /// The same box by box of 64 rows and 64 columns: shared memory has room for two of each consumer, not for the whole tile.
+    /// The same box by box of 64 rows and 128 bytes: shared memory has room for two of each consumer, not for the whole tile.
     Boxes,
 }
 
@@ -77,9 +77,14 @@ const BOX_COLUMNS: [i64; 3] = [64, 32, 16];
 /// Spans of a tile along k, at most. Two halve the barriers per value of k, for places in the ring twice as large.
 const MOST_SPANS: i64 = 2;
 
-/// Rows and columns of a box in which the TMA stores C, and how many of a consumer are in shared memory where they go one by one.
+/// Lines of C of a box in which the TMA stores it, and how many of a consumer are in shared memory where they go one by one.
 const BOX: i64 = 64;
 pub const BOXES: i64 = 2;
+
+/// Elements of a line of a box in which the TMA stores results of a type: what the swizzle permutes.
+pub fn box_line(output: DType) -> i64 {
+    SPAN / i64::from(output.bytes()).max(1)
+}
 
 /// Blocks of a cluster that every GPU with clusters runs, at most.
 const MOST_CLUSTER: u32 = 8;
@@ -154,15 +159,15 @@ impl WgmmaPlan {
         let [m, n, k] = self.tile;
         let step = (m + n) * k * i64::from(gemm.operand.bytes());
         let ring = i64::from(self.stages) * (step + 16) + if self.ping_pong { 16 } else { 0 };
-        ring + i64::from(self.consumers) * self.staged() * i64::from(gemm.output.bytes())
+        ring + i64::from(self.consumers) * self.staged(gemm.output) * i64::from(gemm.output.bytes())
     }
 
     /// Elements of C that a consumer has in shared memory at once.
-    pub fn staged(&self) -> i64 {
+    pub fn staged(&self, output: DType) -> i64 {
         match self.store {
             TileStore::Direct => 0,
             TileStore::Tma => self.row_blocks() * BOX * self.tile[1],
-            TileStore::Boxes => BOXES * BOX * BOX,
+            TileStore::Boxes => BOXES * BOX * box_line(output),
         }
     }
 
@@ -261,8 +266,8 @@ impl WgmmaPlan {
                 if self.by_rows && self.row_blocks() > 1 { ", one after the other" } else { "" },
                 match self.store {
                     TileStore::Direct => "from the accumulators",
-                    TileStore::Tma => "by stmatrix and TMA",
-                    TileStore::Boxes => "by stmatrix and TMA in boxes",
+                    TileStore::Tma => "by shared memory and TMA",
+                    TileStore::Boxes => "by shared memory and TMA in boxes",
                 }
             ),
         ]
@@ -477,8 +482,12 @@ pub fn store(
         false => (tile_n, tile_m, gemm.m),
         true => (tile_m, tile_n, gemm.n),
     };
-    if gemm.output.bytes() != 2 || along % BOX != 0 {
-        return Err(TensorError::Store("the TMA stores 16-bit types in boxes of 64 columns"));
+    if !matches!(gemm.output.bytes(), 2 | 4) || along % box_line(gemm.output) != 0 {
+        return Err(TensorError::Store("the TMA stores types of 16 and 32 bits in boxes of 128 bytes"));
+    }
+    // `stmatrix` turns 16-bit matrices alone.
+    if gemm.output.bytes() == 4 && gemm.c_transposed {
+        return Err(TensorError::Store("the TMA stores 32-bit types where rows of C are rows of memory"));
     }
     if gemm.batch > 1 && extent % across != 0 && gemm.placed.is_none() {
         return Err(TensorError::Store("the last tile would reach into the next product's"));
@@ -486,17 +495,18 @@ pub fn store(
     if store == TileStore::Boxes && gemm.c_transposed {
         return Err(TensorError::Store("boxes go one by one where rows of C are rows of memory"));
     }
-    if store == TileStore::Boxes && rows * tile_n <= BOXES * BOX * BOX {
+    if store == TileStore::Boxes && rows * tile_n <= BOXES * BOX * box_line(gemm.output) {
         return Err(TensorError::Store("a consumer has no more boxes than shared memory holds"));
     }
     Ok(())
 }
 
-/// How the TMA stores a result whose elements have places, in boxes of 64 rows and columns. `None`: memory holds it as a matrix.
+/// How the TMA stores a result whose elements have places, in boxes of 64 rows and 128 bytes. `None`: memory holds it as a matrix.
 pub fn places(gemm: &Gemm, tile: [i64; 2]) -> Option<Result<Boxes, TensorError>> {
     let placed = gemm.placed.as_ref()?;
     let bytes = i64::from(gemm.output.bytes());
-    let part = Part { own: Axis::M, other: Axis::N, rows: BOX, columns: BOX, across: false, bytes };
+    let columns = box_line(gemm.output);
+    let part = Part { own: Axis::M, other: Axis::N, rows: BOX, columns, across: false, bytes };
     if gemm.c_transposed {
         return Some(Err(TensorError::Store("the TMA stores rows of C to their places, and not columns")));
     }

@@ -29,6 +29,17 @@ pub fn copy_coalesced(side: Side, vector: i64, coalesced: bool) -> Held {
     unless(vector == 1 || coalesced, Refusal::CopyCoalesced { side })
 }
 
+/// Whether the last of so many tiles along k reaches into the next part of k.
+pub fn cut([part, all]: [i64; 2], tile: i64) -> bool {
+    part != all && part % tile.max(1) != 0
+}
+
+/// A copy runs across the operand's rows only where its tiles end with their part of k: what is guarded against the next part has no
+/// affine binding, and `reorder` does not change its loops.
+pub fn copy_across(side: Side, coalesced: bool, cut: bool) -> Held {
+    unless(coalesced || !cut, Refusal::CopyAcross { side })
+}
+
 /// Wide accesses leave no thread without an element.
 pub fn copy_threads(side: Side, vector: i64, threads: i64, tile: i64) -> Held {
     let all = vector * threads;

@@ -1,6 +1,6 @@
 //! `cache_read` with `compute_at`: operands to shared memory above or in the k loop, to registers at the inner k loop.
 use crate::space::conditions::{
-    async_bytes, fragment_bytes, fragment_run, fragment_sums, offered, overlap_staged, shared_fits, staged_sums,
+    async_bytes, cut, fragment_bytes, fragment_run, fragment_sums, offered, overlap_staged, shared_fits, staged_sums,
     strip_layout, swizzle_rows, Staged, WIDTHS,
 };
 use crate::space::{Condition, Engine, Rule};
@@ -45,6 +45,9 @@ impl Rule for SharedStrip {
         if engine.menu.tile_k.iter().all(|size| *size >= k) {
             return;
         }
+        // A strip has whole tiles, of a size that is not known yet.
+        let parts = [k, engine.contraction.extent(Axis::K)];
+        let cut = engine.menu.tile_k.iter().any(|size| cut(parts, *size));
         for side in [Side::A, Side::B] {
             if state.b != Place::Global || state.place(side) != Place::Global {
                 continue;
@@ -60,7 +63,7 @@ impl Rule for SharedStrip {
             if !engine.holds(Condition::StripFits, shared_fits(strips, engine.limits.shared_bytes)) {
                 continue;
             }
-            let fill = engine.nest(copy_state(state, side, layout, tile, false));
+            let fill = engine.nest(copy_state(state, (side, layout), tile, (false, cut)));
             let body = engine.nest(state.with_place(side, Place::strip(layout, k)));
             engine.equals(Term::Strip { side, layout, tile, children: [fill, body] });
         }
@@ -107,7 +110,7 @@ impl Rule for Shared {
                 if !fits || !engine.holds(Condition::AsyncBytes, wide || async_bytes(side, 1, bytes).is_ok()) {
                     continue;
                 }
-                let fill = engine.nest(copy_state(state, side, layout, tile, asynchronous));
+                let fill = engine.nest(copy_state(state, (side, layout), tile, (asynchronous, strips.cut)));
                 let stage = if more { state.stage } else { Stage::CtaVthread { m: true } };
                 let body = engine.nest(State { stage, ..*state }.with_place(side, Place::Shared(layout)));
                 engine.equals(Term::Stage { side, layout, pipe, strips, more, tile, children: [fill, body] });
@@ -117,8 +120,13 @@ impl Rule for Shared {
 }
 
 /// The state of the cooperative copy of a tile.
-fn copy_state(state: &State, side: Side, layout: StagedLayout, tile: [i64; 2], asynchronous: bool) -> State {
-    let stage = Stage::Copy { side, asynchronous };
+fn copy_state(
+    state: &State,
+    (side, layout): (Side, StagedLayout),
+    tile: [i64; 2],
+    (asynchronous, cut): (bool, bool),
+) -> State {
+    let stage = Stage::Copy { side, asynchronous, cut };
     let tile = Tile { m: tile[0], n: 1, k: tile[1] };
     State { team: state.team, stage, tile, a: Place::Global, b: Place::Global, c: Place::Global, swapped: false }
         .with_place(side, Place::Shared(layout))

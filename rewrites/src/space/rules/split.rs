@@ -1,5 +1,5 @@
 //! `split` of the reduction, and the overlap (`software_pipeline`, `double_buffer`) annotated on its outer loop.
-use crate::space::conditions::{overlap_staged, overlap_sums, shared_fits, strip_repeats, Staged};
+use crate::space::conditions::{cut, overlap_staged, overlap_sums, shared_fits, strip_repeats, Staged};
 use crate::space::{Engine, Rule};
 use satune_ir::term::{Axis, Pipe, Place, Role, Side, Stage, StagedLayout, State, Strips, Term};
 
@@ -17,9 +17,9 @@ impl Rule for KLoop {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Reduce(0)) = (node, state.stage) else { return };
         let stands = |side: Side| state.place(side).layout().is_some();
-        let strips = Strips { a: stands(Side::A), b: stands(Side::B), k: 0 };
-        let any = strips.a || strips.b;
-        let strips = Strips { k: if any { state.tile.k } else { 0 }, ..strips };
+        let (a, b) = (stands(Side::A), stands(Side::B));
+        let any = a || b;
+        let strips = Strips { a, b, k: if any { state.tile.k } else { 0 }, cut: false };
         let asynchronous = engine.menu.async_stages.iter().map(|s| Pipe::Async(*s));
         let may_overlap = |pipe: &Pipe| {
             overlap_sums(*pipe, state.c == Place::Local).and(overlap_staged(*pipe, !(strips.a && strips.b))).is_ok()
@@ -49,7 +49,8 @@ impl Rule for KLoop {
                 if *pipe != Pipe::Plain && shared_fits(both, engine.limits.shared_bytes).is_err() {
                     continue;
                 }
-                let stage = Stage::Staging { pipe: *pipe, strips };
+                let cut = cut([total, engine.contraction.extent(Axis::K)], size);
+                let stage = Stage::Staging { pipe: *pipe, strips: Strips { cut, ..strips } };
                 let body = engine.nest(State { stage, tile: state.tile.with(Axis::K, size), ..*state });
                 let extent = (total + size - 1) / size;
                 engine.equals(Term::Loop { axis: Axis::K, role: Role::Pipeline(*pipe), extent, total, body: [body] });

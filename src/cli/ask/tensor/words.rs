@@ -14,7 +14,7 @@ rolled|unrolled, instructions by rows|by columns, straight|back and forth, one a
 C from the fragments|by way of shared memory|by stmatrix and shared memory, resident B|any, A: and B: copies of N bytes, along \
 rows|across rows|each thread its own, rolled|unrolled, at step N, N bytes to L2, swizzled [in spans of N]|rotated in spans \
 of N|not swizzled|rows padded, ldmatrix xN, one set|two sets of fragments; wgmma: N consumers [in turn|together], cluster MxN, grid N|tiles, \
-stream-k yes|no, freed at once|a tile later, an arrival per warp|per warpgroup, one after the other|step by step, C from the accumulators|by stmatrix and TMA";
+stream-k yes|no, freed at once|a tile later, an arrival per warp|per warpgroup, one after the other|step by step, C from the accumulators|by shared memory and TMA [in boxes]";
 
 /// Reads one decision from the front of the words; how many words it takes, or none where it is none of these.
 ///
@@ -143,8 +143,8 @@ fn store(fixed: &mut Fixed, way: &[&str]) -> Option<usize> {
         }
         ["by", "way", "of", "shared", "memory", ..] => set(&mut fixed.mma.store, Store::Shared { stmatrix: false }, 5),
         ["from", "the", "accumulators", ..] => set(&mut fixed.wgmma.store, TileStore::Direct, 3),
-        ["by", "stmatrix", "and", "TMA", "in", "boxes", ..] => set(&mut fixed.wgmma.store, TileStore::Boxes, 6),
-        ["by", "stmatrix", "and", "TMA", ..] => set(&mut fixed.wgmma.store, TileStore::Tma, 4),
+        ["by", "shared", "memory", "and", "TMA", "in", "boxes", ..] => set(&mut fixed.wgmma.store, TileStore::Boxes, 7),
+        ["by", "shared", "memory", "and", "TMA", ..] => set(&mut fixed.wgmma.store, TileStore::Tma, 5),
         _ => return None,
     })
 }

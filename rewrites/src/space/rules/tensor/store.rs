@@ -45,8 +45,8 @@ impl Rule for StoreSums {
 
 /// `(cta nest) = (write C nest)`: consumers write their sums, or the TMA does, all at once or box by box.
 ///
-/// Side condition: what the TMA stores has 16 bits, whole chunks and boxes, and is no partial sum; of boxes that go one by one there
-/// are more than shared memory holds.
+/// Side condition: what the TMA stores has 16 bits, or 32 in rows, whole chunks and boxes, and is no partial sum; of boxes that go one
+/// by one there are more than shared memory holds.
 pub struct StoreTiles(pub(super) Arc<Offer>);
 
 impl Rule for StoreTiles {
