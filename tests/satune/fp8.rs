@@ -112,13 +112,13 @@ fn operators_and_scripts_name_the_types() {
 fn wgmma_takes_fp8_along_k_only() {
     let gpu = Descriptor::load("h200").unwrap();
     let query = Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };
-    let problem = operators::parse("gemm:64,64,256,e4m3,NT").unwrap();
+    let problem = operators::parse("gemm:256,256,256,e4m3,NT").unwrap();
     let space = satune::explore::space(&problem, &gpu).unwrap();
     let found = best(&space, &gpu, query);
     let Schedule::Wgmma(plan) = &found.candidates[0].plan else { panic!("{:?}", found.candidates[0].plan) };
     check(&found.candidates[0].plan, &problem.contraction, &h200(), &|| true).unwrap();
     for layout in ["NN", "TT", "TN"] {
-        let across = gemm(None, 64, 64, 256, DType::F8E4M3, DType::F32, layout);
+        let across = gemm(None, 256, 256, 256, DType::F8E4M3, DType::F32, layout);
         let refused = plan.check(&Gemm::of(&across).unwrap()).unwrap_err();
         assert!(matches!(refused, TensorError::Order { operand: DType::F8E4M3, .. }), "{layout}: {refused}");
         assert!(refused.to_string().contains("only along k"), "{refused}");

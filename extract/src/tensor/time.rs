@@ -164,6 +164,8 @@ struct Facts<'a> {
     /// What is stored at the end, and clocks of that beyond what is counted.
     end: &'a Work,
     more_end: f64,
+    /// Multiprocessors that store at once.
+    at_once: f64,
     k_tiles: i64,
     l2_bytes: f64,
 }
@@ -183,7 +185,7 @@ impl Inner {
             step: largest(&facts.parts),
             arrives: facts.arrives,
             comes: facts.comes,
-            end: end_clocks(facts.end, gpu) + facts.more_end,
+            end: end_clocks(facts.end, facts.at_once, gpu) + facts.more_end,
             l2_bytes: facts.l2_bytes,
             split_k: facts.split_k,
             sums: facts.split_k as f64,
@@ -309,16 +311,21 @@ pub(super) fn time_of(outer: &Outer, inner: &Inner, gpu: &Descriptor, k_tile: im
     Times { ms: taken.ms + outer.sum_ms, taken, per_sm: rounds.per_sm }
 }
 
-/// Clocks to store a tile of C: issue slots (a store, its address, its conversion), what passes L1, shared memory, and L2, to which all
-/// multiprocessors store at once (measured on an H100: f32 tiles of 128 x 256, one on each, 5400 clocks by the TMA).
-fn end_clocks(end: &Work, gpu: &Descriptor) -> f64 {
+/// Clocks to store a tile of C: issue slots (a store, its address, its conversion), what passes L1, shared memory, and L2, to which so
+/// many multiprocessors store at once (measured on an H100: f32 tiles of 128 x 256, one on each, 5400 clocks by the TMA).
+fn end_clocks(end: &Work, at_once: f64, gpu: &Descriptor) -> f64 {
     let moved = end.global_stores + end.shared_stores + end.matrix_moves + end.shared_loads;
     let issued = 3.0 * moved - 2.0 * end.shared_loads + end.barriers;
     let issue = issued / 4.0 / gpu.issue_efficiency;
     let shared = end.shared_load_wavefronts + end.shared_store_wavefronts;
     let load_store = moved * 32.0 / f64::from(gpu.load_store_lanes);
-    let l2 = end.l2_sectors * 32.0 * f64::from(gpu.sms) / gpu.l2_bytes_per_clock;
+    let l2 = end.l2_sectors * 32.0 * at_once / gpu.l2_bytes_per_clock;
     largest(&[issue, shared, load_store, end.l1_bytes / gpu.l1_bytes_per_clock, l2])
+}
+
+/// Multiprocessors that have one of so many blocks.
+fn with_blocks(blocks: i64, gpu: &Descriptor) -> f64 {
+    blocks.min(gpu.sms.into()) as f64
 }
 
 /// What `waves` tiles take at least one after the other: their instructions alone, at a share of the tensor cores' rate,

@@ -1,8 +1,8 @@
 //! The time of a block whose warps use `mma.sync` or `wmma`.
-use super::{Facts, Inner, Share};
+use super::{with_blocks, Facts, Inner, Share};
 use crate::prediction::Infeasible;
 use crate::residency::{rounded, MOST_REGISTERS};
-use crate::tensor::kernel::of_product;
+use crate::tensor::kernel::{of_product, tiles};
 use crate::tensor::work::{places, Block};
 use crate::time::{largest, norm};
 use crate::Descriptor;
@@ -94,6 +94,8 @@ pub(in crate::tensor) fn with_share(
     };
     let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
     let waits = gpu.latency_dram / ahead.max(0.5);
+    let [m, n] = if gemm.swapped == plan.swapped { [gemm.m, gemm.n] } else { [gemm.n, gemm.m] };
+    let blocks = gemm.batch * plan.split_k * tiles(m, plan.tile[0]) * tiles(n, plan.tile[1]);
     let facts = Facts {
         tile: of_product(plan.tile, plan.swapped),
         split_k: plan.split_k,
@@ -105,6 +107,7 @@ pub(in crate::tensor) fn with_share(
         comes: waits,
         end: &counts.end,
         more_end: warps * 32.0 / 4.0,
+        at_once: with_blocks(blocks, gpu),
         k_tiles: counts.k_tiles,
         l2_bytes: counts.end.l2_sectors * 32.0 + counts.k_tiles as f64 * share.l2_bytes,
     };

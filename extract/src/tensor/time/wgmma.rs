@@ -1,5 +1,5 @@
 //! The time of a block on `wgmma`.
-use super::{Facts, Inner, Walk, DRAIN};
+use super::{with_blocks, Facts, Inner, Walk, DRAIN};
 use crate::prediction::Infeasible;
 use crate::residency::MOST_REGISTERS;
 use crate::tensor::kernel::of_product;
@@ -72,7 +72,8 @@ pub(super) fn inner(
     // is no better where tiles come in time.
     let stages = f64::from(plan.stages);
     let signal = if plan.cluster_size() > 1 { CLUSTER_SIGNAL } else { 0.0 };
-    let transfer = counts.tile.l2_sectors * 32.0 * f64::from(gpu.sms) / gpu.l2_bytes_per_clock;
+    let at_once = with_blocks(plan.grid(gemm), gpu);
+    let transfer = counts.tile.l2_sectors * 32.0 * at_once / gpu.l2_bytes_per_clock;
     let way = gpu.latency_dram + signal + transfer;
     let waits = if plan.eager_release { (way + busy) / stages } else { way / (stages - 1.0).max(1.0) };
     let facts = Facts {
@@ -86,6 +87,7 @@ pub(super) fn inner(
         comes: waits,
         end: &counts.end,
         more_end: 0.0,
+        at_once,
         k_tiles: counts.k_tiles,
         l2_bytes: counts.total().l2_sectors * 32.0,
     };
