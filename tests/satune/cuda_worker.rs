@@ -233,7 +233,7 @@ fn a_driver_that_goes_wrong_gives_reasons_and_no_times() {
     }
 }
 
-/// A product whose best schedules are on wgmma, however small it is: no other tensor-core instruction takes fp8 here.
+/// A product whose best schedules are on wgmma, small as it is: no other tensor-core instruction takes fp8 here.
 const WGMMA: [&str; 9] =
     ["explore", "gemm:64,64,384,e4m3,NT", "--device", "cuda", "--top", "1", "--no-compile", "--json", "--timeout"];
 

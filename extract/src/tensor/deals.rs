@@ -162,7 +162,7 @@ impl<'s> Search<'_, 's> {
                 true => blocks.traffic.least(resident, contraction, gpu),
                 false => time::least_moved(contraction),
             };
-            time::time(&Outer::moving(moved, count, &inner, contraction, gpu), &inner, gpu).ms
+            time::at_least(&Outer::moving(moved, count, &inner, contraction, gpu), &inner, gpu)
         };
         // Rounding: parts are added in another order.
         (1..=most).map(of).reduce(f64::min).map(|ms| ms * (1.0 - 1e-9))

@@ -259,16 +259,15 @@ impl<'s> Search<'_, 's> {
         self.ways.insert(class, blocks);
     }
 
-    /// The time of a block that moves so many bytes, ms.
-    fn ms(&self, blocks: &Blocks<'s>, inner: &Inner, moved: f64) -> f64 {
-        let outer = Outer::moving(moved, blocks.traffic.blocks(), inner, &self.space.contraction, self.gpu);
-        time::time(&outer, inner, self.gpu).ms
+    /// Of blocks that move so many bytes.
+    fn outer(&self, blocks: &Blocks<'s>, inner: &Inner, moved: f64) -> Outer {
+        Outer::moving(moved, blocks.traffic.blocks(), inner, &self.space.contraction, self.gpu)
     }
 
-    /// The time of a block in the best order, ms.
+    /// The time of a block in the best order at least, ms; of one of which `inner` may have less than it takes.
     pub(super) fn least_ms(&self, blocks: &mut Blocks<'s>, inner: &Inner) -> f64 {
         let moved = blocks.traffic.least(inner.resident, &self.space.contraction, self.gpu);
-        self.ms(blocks, inner, moved)
+        time::at_least(&self.outer(blocks, inner, moved), inner, self.gpu)
     }
 
     /// Offers a block in each order that it may be reached in; `below`: what is under the chain.
@@ -281,7 +280,7 @@ impl<'s> Search<'_, 's> {
     ) {
         let [m, n, k] = inner.tile;
         for (moved, number) in blocks.traffic.best(inner.resident, &self.space.contraction, self.gpu).iter() {
-            let ms = self.ms(blocks, inner, *moved);
+            let ms = time::time(&self.outer(blocks, inner, *moved), inner, self.gpu).ms;
             let Some(reach) = blocks.reaches.get(*number).filter(|_| ms < self.worst()) else { break };
             self.offer(ms, (m, n, k), || reach.over(chain, below()));
         }

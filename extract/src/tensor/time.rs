@@ -297,6 +297,20 @@ pub(super) fn time(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> Times {
 
 /// [`time`] where a tile along k of so many resident blocks takes `k_tile`.
 pub(super) fn time_of(outer: &Outer, inner: &Inner, gpu: &Descriptor, k_tile: impl Fn(i64) -> f64) -> Times {
+    let (demand, per_sm) = demand(outer, inner, k_tile);
+    let taken = demand.time(gpu);
+    Times { ms: taken.ms + outer.sum_ms, taken, per_sm }
+}
+
+/// What a plan takes at least of which `inner` has the least that some of its decisions can come to, ms. How its rounds are slowed down
+/// by themselves is left out: their parts of the time may change with what is not decided yet.
+pub(super) fn at_least(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> f64 {
+    let (demand, _) = demand(outer, inner, |blocks| inner.k_tile(blocks));
+    Demand { last_clocks: 0.0, last_share: 0.0, ..demand }.time(gpu).ms + outer.sum_ms
+}
+
+/// What a plan asks of the GPU, and the tiles of the busiest multiprocessor.
+fn demand(outer: &Outer, inner: &Inner, k_tile: impl Fn(i64) -> f64) -> (Demand, f64) {
     let rounds = inner.rounds(outer, k_tile);
     let demand = Demand {
         sm_clocks: rounds.clocks,
@@ -307,8 +321,7 @@ pub(super) fn time_of(outer: &Outer, inner: &Inner, gpu: &Descriptor, k_tile: im
         dram: outer.dram,
         joules: outer.joules,
     };
-    let taken = demand.time(gpu);
-    Times { ms: taken.ms + outer.sum_ms, taken, per_sm: rounds.per_sm }
+    (demand, rounds.per_sm)
 }
 
 /// Clocks to store a tile of C: issue slots (a store, its address, its conversion), what passes L1, shared memory, and L2, to which so
