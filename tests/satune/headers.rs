@@ -116,13 +116,12 @@ fn the_command_knows_the_names_that_people_type() {
     text(at, &["man", "--out", "man"]);
     assert!(at.join("man/satune-explore.1").is_file());
     // Quiet is quiet, and a table fits.
-    let run = satune(at, &["explore", "gemm:512,512,512,bf16,NT", "--top", "2", "--no-compile", "--quiet"]);
+    let run = satune(at, &["explore", "gemm:512,384,512,bf16,NT", "--top", "2", "--no-compile", "--quiet"]);
     assert!(run.status.success() && run.stderr.is_empty());
     let table = String::from_utf8(run.stdout).unwrap();
     assert!(table.contains("row-major NT (column-major BLAS: TN") && table.contains("result float32"), "{table}");
     assert!(table.contains("TFLOP/s") && !table.contains('\u{1b}'), "{table}");
-    let sentences = ["candidates on", "schedules in", "the model gives all one time"];
-    let rows = table.lines().filter(|l| !sentences.iter().any(|s| l.contains(s)));
+    let rows = table.lines().filter(|l| !l.contains("candidates on") && !l.contains("schedules in"));
     assert!(rows.clone().all(|l| l.chars().count() <= 120), "{table}");
 }
 

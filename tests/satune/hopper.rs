@@ -6,6 +6,7 @@ use crate::tensor::{check, run};
 use satune::compile::{hot_loop_mix, Job, Mix};
 use satune::kernel::{GroupOp, Stmt};
 use satune::lower::tensor::*;
+use satune::simulate::Counts;
 use satune_ir::DType;
 
 pub fn small(consumers: u32, n: i64) -> WgmmaPlan {
@@ -102,37 +103,48 @@ fn layouts_types_and_schedules_are_exact() {
     }
 }
 
-#[test]
-fn the_tma_stores_without_conflicts() {
+/// What kernels count whose results of a type leave by the TMA.
+fn stored_by_the_tma(output: DType) -> Vec<Counts> {
     let (whole, boxes) = (TileStore::Tma, TileStore::Boxes);
     // Boxes one by one: an odd number of them, tile after tile; of two blocks of rows; of consumers in turn.
     let odd = WgmmaPlan { tile: [64, 192, 64], stages: 2, ..small(1, 64) };
     let turns = WgmmaPlan { ping_pong: true, tile: [64, 192, 64], stages: 2, blocks: Some(2), ..small(2, 64) };
-    for (plan, store, shape) in [
+    let cases = [
         (small(2, 64), whole, [256, 192, 128]),
         (small(1, 128), whole, [150, 136, 72]),
         (WgmmaPlan { blocks: Some(2), ..odd.clone() }, boxes, [150, 200, 136]),
         (WgmmaPlan { blocks: None, ..odd }, boxes, [128, 192, 64]),
         (WgmmaPlan { tile: [256, 128, 64], stages: 2, blocks: Some(1), ..small(2, 128) }, boxes, [300, 136, 200]),
         (turns, boxes, [320, 384, 136]),
-    ] {
-        let plan = WgmmaPlan { store, ..plan };
-        for output in [DType::F16, DType::F32] {
-            let mut g = Gemm::plain("gemm", shape, DType::F16, output, "NT");
-            crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
-            let total = check(&g, &lower_wgmma(&g, &plan).unwrap()).total;
-            // Pairs of 32 bits of two rows meet in the same banks.
-            let (stores, more) = match output {
-                DType::F16 => (total.matrix_moves, 0),
-                _ => (total.shared_stores, 2 * total.shared_stores),
-            };
-            assert!(stores > 0);
-            assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal + more);
-        }
+    ];
+    let counted = cases.map(|(plan, store, shape)| {
+        let mut g = Gemm::plain("gemm", shape, DType::F16, output, "NT");
+        crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
+        check(&g, &lower_wgmma(&g, &WgmmaPlan { store, ..plan }).unwrap()).total
+    });
+    counted.into()
+}
+
+#[test]
+fn the_tma_stores_without_conflicts() {
+    for total in stored_by_the_tma(DType::F16) {
+        assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal);
+        assert!(total.matrix_moves > 0);
     }
-    // Whole numbers of bytes' products, too.
+}
+
+/// Pairs of 32 bits of two rows meet in the same banks: two wavefronts more of each store.
+#[test]
+fn pairs_of_32_bits_take_twice_the_wavefronts() {
+    for total in stored_by_the_tma(DType::F32) {
+        assert!(total.shared_stores > 0);
+        let more = 2 * total.shared_stores;
+        assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal + more);
+    }
+    // Sums of bytes' products, too.
     let g = Gemm::plain("gemm", [150, 136, 144], DType::I8, DType::I32, "NT");
-    check(&g, &lower_wgmma(&g, &WgmmaPlan { store: boxes, tile: [64, 128, 128], ..small(1, 64) }).unwrap());
+    let plan = WgmmaPlan { store: TileStore::Boxes, tile: [64, 128, 128], ..small(1, 64) };
+    check(&g, &lower_wgmma(&g, &plan).unwrap());
 }
 
 #[test]

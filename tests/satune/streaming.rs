@@ -327,7 +327,7 @@ fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
         "softmax:4096,4096,f32",
         "transpose:8192,8192,f32",
         "gemv:16384,16384,f32",
-        "relu_chain:4096,4096,f32",
+        "relu_chain:8192,8192,f32",
     ] {
         let (program, problem) = problem(operator);
         let found = best_stream(&space(&problem, &gpu, &StreamMenu::default()), &gpu, query);
@@ -346,12 +346,11 @@ fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
             assert!(sectors <= most * least, "{text}: {sectors} {least}");
             let (taken, ideal) = checked[0].total.shared_wavefronts();
             assert_eq!(taken, ideal, "{text}");
-            // A launch takes as long whatever it moves; beyond it the time is that of a copy, or of reads alone, which are faster, and a
-            // microsecond to begin and to end.
+            // A launch takes as long whatever it moves; beyond it the time is that of a copy, or of reads alone, which are faster.
             let copy_ms = least_bytes(&problem) / (gpu.dram_gbs * 1e9) * 1e3;
             let ms = c.cost.kernel_ms();
             assert!((c.cost.launch_ms() - gpu.launch_us * 1e-3).abs() < 1e-12, "{text}");
-            assert!(ms >= copy_ms / gpu.dram_read_ratio && ms <= 1.1 * copy_ms + 1e-3, "{text}: {ms} {copy_ms}");
+            assert!(ms >= copy_ms / gpu.dram_read_ratio && ms <= 1.1 * copy_ms, "{text}: {ms} {copy_ms}");
         }
     }
 }

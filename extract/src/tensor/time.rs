@@ -225,8 +225,9 @@ impl Inner {
         (blocks as f64 * self.step).max(self.arrives)
     }
 
-    /// For so many tiles of C, the blocks of one launch, where a tile along k takes `k_tile`.
-    fn rounds(&self, outer: &Outer, k_tile: impl Fn(i64) -> f64) -> Rounds {
+    /// For so many tiles of C, the blocks of one launch, where a tile along k takes `k_tile`: what their rounds ask for, and the tiles of
+    /// the busiest multiprocessor.
+    fn rounds(&self, outer: &Outer, k_tile: impl Fn(i64) -> f64) -> (Demand, f64) {
         let sms = self.sms;
         let share = |last: i64| last as f64 / outer.tiles as f64;
         match self.walk {
@@ -238,26 +239,22 @@ impl Inner {
                     0 => 0.0,
                     _ => self.k_tiles * k_tile(blocks) + blocks as f64 * self.end,
                 };
-                Rounds {
-                    clocks: full as f64 * group(self.resident) + group(last),
-                    last: group(last),
+                let rounds = Demand {
+                    sm_clocks: full as f64 * group(self.resident) + group(last),
+                    last_clocks: group(last),
                     last_share: share(rest),
-                    waits: self.once + (full + i64::from(last > 0)) as f64 * self.ends,
-                    per_sm: (full * self.resident + last) as f64,
-                }
+                    wait_clocks: self.once + (full + i64::from(last > 0)) as f64 * self.ends,
+                    ..Demand::default()
+                };
+                (rounds, (full * self.resident + last) as f64)
             }
             Walk::Stream { grid, steps, pieces } => {
                 // The producer is ahead of the stores here too.
                 let blocks_per_sm = tiles(grid, sms) as f64;
                 let each = steps * k_tile(1) + pieces * (DRAIN + self.end);
-                let per_sm = blocks_per_sm * steps / self.k_tiles.max(1.0);
-                Rounds {
-                    clocks: blocks_per_sm * each,
-                    last: 0.0,
-                    last_share: 0.0,
-                    waits: self.once + self.ends,
-                    per_sm,
-                }
+                let rounds =
+                    Demand { sm_clocks: blocks_per_sm * each, wait_clocks: self.once + self.ends, ..Demand::default() };
+                (rounds, blocks_per_sm * steps / self.k_tiles.max(1.0))
             }
             Walk::Persistent { grid, in_turn } => {
                 // Each block has its multiprocessor; the producer is ahead of the stores, so only the first tile waits.
@@ -268,26 +265,17 @@ impl Inner {
                 let last = if in_turn { self.end } else { 0.0 };
                 let blocks_per_sm = tiles(grid, sms) as f64;
                 let rest = outer.tiles % grid;
-                Rounds {
-                    clocks: blocks_per_sm * (per_block * each + last),
-                    last: if rest > 0 { blocks_per_sm * (each + last) } else { 0.0 },
+                let rounds = Demand {
+                    sm_clocks: blocks_per_sm * (per_block * each + last),
+                    last_clocks: if rest > 0 { blocks_per_sm * (each + last) } else { 0.0 },
                     last_share: share(rest),
-                    waits: self.once + self.ends,
-                    per_sm: blocks_per_sm * per_block,
-                }
+                    wait_clocks: self.once + self.ends,
+                    ..Demand::default()
+                };
+                (rounds, blocks_per_sm * per_block)
             }
         }
     }
-}
-
-/// Clocks of the busiest multiprocessor, those of the last round among them and the share of all tiles that it has, where it leaves
-/// multiprocessors idle; clocks that nothing overlaps; tiles that the busiest computes.
-struct Rounds {
-    clocks: f64,
-    last: f64,
-    last_share: f64,
-    waits: f64,
-    per_sm: f64,
 }
 
 /// Time of a plan.
@@ -302,8 +290,8 @@ pub(super) fn time_of(outer: &Outer, inner: &Inner, gpu: &Descriptor, k_tile: im
     Times { ms: taken.ms + outer.sum_ms, taken, per_sm }
 }
 
-/// What a plan takes at least of which `inner` has the least that some of its decisions can come to, ms. How its rounds are slowed down
-/// by themselves is left out: their parts of the time may change with what is not decided yet.
+/// What a plan takes at least, ms, where `inner` has the least that its open decisions can come to. That rounds are slowed down by
+/// themselves is left out: that part need not grow with the others.
 pub(super) fn at_least(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> f64 {
     let (demand, _) = demand(outer, inner, |blocks| inner.k_tile(blocks));
     Demand { last_clocks: 0.0, last_share: 0.0, ..demand }.time(gpu).ms + outer.sum_ms
@@ -311,17 +299,9 @@ pub(super) fn at_least(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> f64 {
 
 /// What a plan asks of the GPU, and the tiles of the busiest multiprocessor.
 fn demand(outer: &Outer, inner: &Inner, k_tile: impl Fn(i64) -> f64) -> (Demand, f64) {
-    let rounds = inner.rounds(outer, k_tile);
-    let demand = Demand {
-        sm_clocks: rounds.clocks,
-        last_clocks: rounds.last,
-        last_share: rounds.last_share,
-        wait_clocks: rounds.waits,
-        l2_bytes: outer.tiles as f64 * inner.l2_bytes,
-        dram: outer.dram,
-        joules: outer.joules,
-    };
-    (demand, rounds.per_sm)
+    let (rounds, per_sm) = inner.rounds(outer, k_tile);
+    let l2_bytes = outer.tiles as f64 * inner.l2_bytes;
+    (Demand { l2_bytes, dram: outer.dram, joules: outer.joules, ..rounds }, per_sm)
 }
 
 /// Clocks to store a tile of C: issue slots (a store, its address, its conversion), what passes L1, shared memory, and L2, to which so

@@ -272,8 +272,9 @@ impl Asked<'_> {
         let along_k = info.contiguous_along(Axis::K);
         let element = i64::from(info.dtype.bytes());
         let all = self.c.extent(Axis::K);
-        if let (Some(false), Some(tile), Some(parts)) = (o.coalesced, k, fixed.split) {
-            self.ask(copy_across(side, false, cut([all / parts.max(1), all], tile)));
+        let tiles = if o.hoisted == Some(true) { self.menu.tile_k.clone() } else { fixed.k.into_iter().collect() };
+        if let (Some(false), Some(parts)) = (o.coalesced, fixed.split) {
+            self.ask(copy_across(side, false, cut([all / parts.max(1), all], &tiles)));
         }
         if let Some(vector) = o.fill.map(i64::from) {
             self.ask(copy_bytes(side, vector, element));

@@ -1,7 +1,7 @@
 //! What is fixed of a product's schedules, in the words that a question is read from.
 use super::fixed::{Fixed, Operand};
 use super::tensor::{Multiplier, Way};
-use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout, TileStore};
+use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout};
 use satune_ir::term::{Axis, Pair, Pipe, Side};
 
 /// Decisions that stand one after the other.
@@ -116,11 +116,7 @@ impl Fixed {
         said.say(wgmma.grid, |grid| grid.map_or("grid tiles".into(), |blocks| format!("grid {blocks}")));
         said.either(wgmma.stream_k, "stream-k yes", "stream-k no");
         said.say(wgmma.cluster, |[m, n]| format!("cluster {m}x{n}"));
-        said.say(wgmma.store, |store| match store {
-            TileStore::Direct => "C from the accumulators".into(),
-            TileStore::Tma => "C by shared memory and TMA".into(),
-            TileStore::Boxes => "C by shared memory and TMA in boxes".into(),
-        });
+        said.say(wgmma.store, |store| format!("C {}", store.text()));
     }
 }
 

@@ -82,24 +82,12 @@ impl Mainloop<'_> {
                     };
                     let low = self.value((&i, j), e, &row, &column);
                     let high = self.value((&i, j), e + 1, &row, &add(column.clone(), c(1)));
-                    let copy = Stmt::Copy {
-                        dst: self.params.out,
-                        dst_index: self.place(&row, &column),
-                        src: pair,
-                        src_index: c(0),
-                        width: 2,
-                        zero_unless: Cond::True,
-                    };
+                    let to = (self.params.out, self.place(&row, &column));
                     if packed {
                         one.push(Stmt::Warp(WarpOp::Pack { dst: (pair, c(0)), low: uncast(low), high: uncast(high) }));
-                        one.extend(guarded(cond, vec![copy]));
+                        one.extend(guarded(cond, vec![copy_pair(pair, to)]));
                     } else {
-                        let list = vec![
-                            Stmt::Store { array: pair, index: c(0), value: low },
-                            Stmt::Store { array: pair, index: c(1), value: high },
-                            copy,
-                        ];
-                        one.extend(guarded(cond, list));
+                        one.extend(guarded(cond, store_pair(pair, [low, high], to)));
                     }
                 } else {
                     for odd in 0..2 {

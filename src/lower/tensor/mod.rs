@@ -21,7 +21,7 @@ pub use satune_ir::term::tensor::{
 };
 
 use super::index::{add, all, c, div, mul, rem};
-use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll};
+use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
 use satune_ir::DType;
 
 /// Kernels to be launched in order, and the buffer between them.
@@ -245,6 +245,17 @@ fn grouped(number: &Index, rows: i64, columns: i64, group: i64) -> (Index, Index
     let high = Index::Min(Box::new(left), Box::new(c(group)));
     let row = Index::Mod(Box::new(within.clone()), Box::new(high.clone()));
     (add(first, row), Index::Div(Box::new(within), Box::new(high)))
+}
+
+/// Two neighbours from the registers where they are side by side.
+fn copy_pair(pair: ArrayId, (dst, dst_index): (ArrayId, Index)) -> Stmt {
+    Stmt::Copy { dst, dst_index, src: pair, src_index: c(0), width: 2, zero_unless: Cond::True }
+}
+
+/// Two neighbours as one store, by way of registers where they are side by side.
+fn store_pair(pair: ArrayId, [low, high]: [Value; 2], to: (ArrayId, Index)) -> Vec<Stmt> {
+    let store = |i, value| Stmt::Store { array: pair, index: c(i), value };
+    vec![store(0, low), store(1, high), copy_pair(pair, to)]
 }
 
 /// `a < b`, or nothing to check.

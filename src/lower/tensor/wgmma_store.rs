@@ -59,19 +59,7 @@ impl Pipeline<'_> {
                             let high = self.value((block, j, 2 * half + 1), &at(&next, &place_of_next));
                             let dst = self.params.out;
                             if let Some(pair) = pair {
-                                let copy = Stmt::Copy {
-                                    dst,
-                                    dst_index: place,
-                                    src: pair,
-                                    src_index: c(0),
-                                    width: 2,
-                                    zero_unless: Cond::True,
-                                };
-                                let list = vec![
-                                    Stmt::Store { array: pair, index: c(0), value: low },
-                                    Stmt::Store { array: pair, index: c(1), value: high },
-                                    copy,
-                                ];
+                                let list = store_pair(pair, [low, high], (dst, place));
                                 stores.extend(guarded(less(over_n, &column, gemm.n), list));
                             } else {
                                 for (at, index, value) in [(&column, place, low), (&next, place_of_next, high)] {
@@ -222,15 +210,8 @@ impl Pipeline<'_> {
         let eights = one.from / 8..(one.from + one.width) / 8;
         if gemm.output.bytes() == 4 {
             for (eight, half) in eights.flat_map(|eight| [(eight, 0), (eight, 1)]) {
-                let values = pair(self, eight, half);
-                body.extend(values.into_iter().zip(0..).map(|(value, i)| Stmt::Store {
-                    array: held,
-                    index: c(i),
-                    value,
-                }));
-                let dst_index = place(self, body, 8 * half, 2 * (eight % (line / 8)));
-                let (src, src_index, zero_unless) = (held, c(0), Cond::True);
-                body.push(Stmt::Copy { dst: staging, dst_index, src, src_index, width: 2, zero_unless });
+                let at = place(self, body, 8 * half, 2 * (eight % (line / 8)));
+                body.extend(store_pair(held, pair(self, eight, half), (staging, at)));
             }
             return;
         }

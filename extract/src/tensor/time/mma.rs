@@ -94,8 +94,7 @@ pub(in crate::tensor) fn with_share(
     };
     let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
     let waits = gpu.latency_dram / ahead.max(0.5);
-    let [m, n] = if gemm.swapped == plan.swapped { [gemm.m, gemm.n] } else { [gemm.n, gemm.m] };
-    let blocks = gemm.batch * plan.split_k * tiles(m, plan.tile[0]) * tiles(n, plan.tile[1]);
+    let blocks = gemm.batch * plan.split_k * tiles(gemm.m, plan.tile[0]) * tiles(gemm.n, plan.tile[1]);
     let facts = Facts {
         tile: of_product(plan.tile, plan.swapped),
         split_k: plan.split_k,

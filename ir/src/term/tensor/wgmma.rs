@@ -55,6 +55,15 @@ pub enum TileStore {
 }
 
 impl TileStore {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            TileStore::Direct => "from the accumulators",
+            TileStore::Tma => "by shared memory and TMA",
+            TileStore::Boxes => "by shared memory and TMA in boxes",
+        }
+    }
+
     /// How C is written that is there while it is made.
     pub fn of_place(place: Place) -> TileStore {
         match place {
@@ -264,11 +273,7 @@ impl WgmmaPlan {
                 if self.ping_pong { " in turn" } else { "" },
                 self.row_blocks(),
                 if self.by_rows && self.row_blocks() > 1 { ", one after the other" } else { "" },
-                match self.store {
-                    TileStore::Direct => "from the accumulators",
-                    TileStore::Tma => "by shared memory and TMA",
-                    TileStore::Boxes => "by shared memory and TMA in boxes",
-                }
+                self.store.text()
             ),
         ]
     }

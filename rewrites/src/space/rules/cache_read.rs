@@ -45,9 +45,7 @@ impl Rule for SharedStrip {
         if engine.menu.tile_k.iter().all(|size| *size >= k) {
             return;
         }
-        // A strip has whole tiles, of a size that is not known yet.
-        let parts = [k, engine.contraction.extent(Axis::K)];
-        let cut = engine.menu.tile_k.iter().any(|size| cut(parts, *size));
+        let cut = cut([k, engine.contraction.extent(Axis::K)], &engine.menu.tile_k);
         for side in [Side::A, Side::B] {
             if state.b != Place::Global || state.place(side) != Place::Global {
                 continue;

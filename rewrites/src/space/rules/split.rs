@@ -49,7 +49,7 @@ impl Rule for KLoop {
                 if *pipe != Pipe::Plain && shared_fits(both, engine.limits.shared_bytes).is_err() {
                     continue;
                 }
-                let cut = cut([total, engine.contraction.extent(Axis::K)], size);
+                let cut = cut([total, engine.contraction.extent(Axis::K)], &[size]);
                 let stage = Stage::Staging { pipe: *pipe, strips: Strips { cut, ..strips } };
                 let body = engine.nest(State { stage, tile: state.tile.with(Axis::K, size), ..*state });
                 let extent = (total + size - 1) / size;
