@@ -21,10 +21,12 @@
 //!
 //! 4 and 7 are searched for among all instances. Of 3, 5, 8 and 9 a few instances are looked at (at the ends of the loops,
 //! within the guards, and some at random; for 8 also the last update before a read); for each of these the instances before
-//! and after it are searched exactly. A rule that the source breaks itself is not asked. What depends on the values of
+//! and after it are searched exactly. A rule that the source breaks itself is not asked. Where integers that are
+//! given decide which element is accessed, 4, 5 and 7 are asked for some of their values. What else depends on the values of
 //! buffers, or takes too long to search, is taken for right: the check refuses nothing that is right but for reads of
 //! unwritten elements whose values do not matter, and may miss what is wrong.
 use crate::schedule::Result;
+use data::Data;
 pub use lifetimes::lived;
 use samples::Samples;
 use satune_ir::Program;
@@ -34,6 +36,7 @@ use walk::Walk;
 pub use whole::makes_all;
 
 mod copies;
+mod data;
 mod lifetimes;
 mod order;
 mod origins;
@@ -64,6 +67,7 @@ pub struct Source {
     keeps: [bool; RULES.len()],
     /// Whether it keeps them where memory lasts only as long as it is needed.
     lived: bool,
+    data: Data,
 }
 
 impl Source {
@@ -76,7 +80,9 @@ impl Source {
         };
         let (keeps, short) = (kept(&program), lived(&program));
         let lived = kept(&short) == keeps;
-        Source { program: if lived { short } else { program }, keeps, lived }
+        let program = if lived { short } else { program };
+        let data = Data::of(&program, &Walk::of(&program));
+        Source { program, keeps, lived, data }
     }
 
     /// Refuses a program that is certainly not what the source is.
@@ -98,6 +104,7 @@ impl Source {
             let walk = Walk::of(&without);
             rule(&View::of(&without, &walk, &before), &mut Samples::default()).map_err(|_| refusal)?;
         }
+        self.data.check(scheduled, &before)?;
         reads::results(&source, &view)?;
         steps::pure(&self.program, scheduled)?;
         origins::same(&source, &view)

@@ -71,6 +71,53 @@ fn elements_that_data_decide_how_to_write() {
     }
 }
 
+/// What is copied beside an element that data name was not written, though it may be that other data name it.
+#[test]
+fn elements_beside_those_that_data_name() {
+    const PARAMS: &str =
+        "A: T.Buffer((16,), \"float32\"), I: T.Buffer((7,), \"int32\"), C: T.Buffer((7,), \"float32\")";
+    let source = r#"
+B = T.sblock_alloc_buffer((16,))
+for i in range(16):
+    with T.sblock("B"):
+        v = T.axis.spatial(16, i)
+        B[v] = A[v]
+for i in range(7):
+    with T.sblock("C"):
+        v = T.axis.spatial(7, i)
+        C[v] = B[I[v]]
+"#;
+    let copied = |first: &str| {
+        format!(
+            r#"
+B = T.sblock_alloc_buffer((16,))
+B_local = T.sblock_alloc_buffer((16,), scope="local")
+for i in range(7):
+    for x, y in T.grid(1, 3):
+        with T.sblock("B"):
+            v = T.axis.spatial(16, I[i] + (x * 3 + y))
+            T.where({first}0 <= I[i] and I[i] < 16)
+            B[v] = A[v]
+    for x in range(3):
+        with T.sblock("B_local"):
+            v = T.axis.spatial(16, I[i] + x)
+            T.where(I[i] + x < 16)
+            B_local[v] = B[v]
+    with T.sblock("C"):
+        v = T.axis.spatial(7, i)
+        C[v] = B_local[I[v]]
+"#
+        )
+    };
+    let verdict = |scheduled: &str| {
+        let [source, scheduled] = [source, scheduled].map(|body| parse(&func(PARAMS, body)));
+        check(&source, &scheduled).map_or_else(|e| e.detail.clone(), |()| "ok".into())
+    };
+    assert_eq!(verdict(source), "ok");
+    assert_eq!(verdict(&copied("")), "ok");
+    assert_eq!(verdict(&copied("x * 3 + y < 1 and ")), "B[2] is read, and nothing before has written it");
+}
+
 #[test]
 fn a_round_too_early() {
     let right = two("B[v] = A[v]", "C[v] = B[v]");
