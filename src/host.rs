@@ -66,7 +66,7 @@ impl Launch {
             Operand::C => "C".into(),
             // As the kernel calls it: parameters are its first arrays.
             Operand::Read(_) => array.name.clone(),
-            Operand::Workspace => "partial".into(),
+            Operand::Between(number) => module.workspaces.get(*number).map_or("", |between| between.name).into(),
         };
         let names =
             |(kernel, list): (&Kernel, &Vec<Operand>)| list.iter().zip(&kernel.arrays).map(name).collect::<Vec<_>>();

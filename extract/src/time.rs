@@ -84,7 +84,7 @@ pub(crate) struct Taken {
 }
 
 /// Parts that add to the others; the rest overlap.
-pub const ADDED: [&str; 5] = ["latency", "prologue", "epilogue", "launch", "add_parts"];
+pub const ADDED: [&str; 6] = ["latency", "prologue", "epilogue", "launch", "add_parts", "align_rows"];
 
 impl Taken {
     /// Adds what every kernel has to its parts.

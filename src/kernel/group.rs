@@ -52,6 +52,12 @@ impl TensorMap {
         TensorMap { array, dims: dims.to_vec(), strides: vec![dims[0]], tile, image: None, swizzle: true }
     }
 
+    /// Elements of the parameter, gaps between rows included.
+    pub fn spanned(&self) -> u64 {
+        let steps = std::iter::once(1).chain(self.strides.iter().copied());
+        self.dims.iter().zip(steps).map(|(extent, step)| extent * step).max().unwrap_or(0)
+    }
+
     /// Bytes of a box.
     pub fn bytes(&self, dtype: DType) -> u32 {
         self.tile[0] * self.tile[1] * dtype.bytes()

@@ -3,7 +3,7 @@
 //! itself.
 use super::{limits, replayed, Scheduled, ScheduledError};
 use crate::lower::program::{lower, Argument, LowerOptions, Module, Workspace};
-use crate::lower::tensor::{lower_mma, lower_wgmma, Gemm, Operand, TensorError, TensorModule};
+use crate::lower::tensor::{lower_mma, lower_wgmma, Between, Gemm, Operand, TensorError, TensorModule};
 use satune_ir::affine::constant;
 use satune_ir::term::stream::Tiled;
 use satune_ir::term::tensor::NotGemm;
@@ -55,9 +55,13 @@ pub(super) fn of_program(
     (trace, program): (Trace, Program),
     options: &LowerOptions,
 ) -> Result<Scheduled, ScheduledError> {
+    // Kernels that make what a product reads are kernels of their own, though the whole be a product of what is read so.
+    let one = Nests::of(&program).together(base).len() == 1;
     let module = match space::contraction(source) {
-        Ok(contraction) => generate(source, &space::read_plan(&program, source, &contraction)?, &contraction)?,
-        Err(_) => Joined::of(base, &program, options)?,
+        Ok(contraction) if one => {
+            generate(source, &space::read_plan(&program, source, &contraction)?, &contraction)?
+        }
+        _ => Joined::of(base, &program, options)?,
     };
     Ok(Scheduled { trace, program, module })
 }
@@ -77,8 +81,8 @@ impl<'p> Joined<'p> {
         let module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
         let mut joined = Joined { program, module, between: Vec::new() };
         for (number, run) in nests.together(base).into_iter().enumerate() {
-            let part = nests.alone(run);
-            if nests.on_tensor_cores(run) {
+            let part = nests.alone(&run);
+            if nests.on_tensor_cores(&run) {
                 let (own, module) = product((base, &products), &part)?;
                 joined.add(&own, module)?;
             } else {
@@ -139,7 +143,7 @@ fn product((base, products): (&Program, &[Tiled]), part: &Program) -> Result<(Pr
     let mut last = None;
     // Of those whose result the part has, the one with most blocks after it: what is between them the part does not have.
     for found in products.iter().rev().filter(|found| part.params.contains(&found.contraction.c.buffer)) {
-        let own = nests.alone((found.from, found.to));
+        let own = nests.alone(&(found.from..found.to).collect::<Vec<_>>());
         match space::read_plan(part, &own, &found.contraction) {
             Ok(plan) => {
                 let module = generate(&own, &plan, &found.contraction)?;
@@ -178,14 +182,13 @@ fn module(made: TensorModule, [a, b, c]: [usize; 3], reads: &[usize]) -> Result<
         Operand::A => Ok(Argument::Param(a)),
         Operand::B => Ok(Argument::Param(b)),
         Operand::C => Ok(Argument::Param(c)),
-        Operand::Workspace => Ok(Argument::Workspace(0)),
+        Operand::Between(number) => Ok(Argument::Workspace(*number)),
         Operand::Read(number) => {
             let place = reads.get(*number).copied().map(Argument::Param);
             place.ok_or_else(|| GenerateError::Parameter(format!("read {number}")))
         }
     };
     let args = made.args.iter().map(|list| list.iter().map(argument).collect()).collect::<Result<_, _>>()?;
-    let (elements, dtype) = made.workspace;
-    let workspace = (elements > 0).then(|| Workspace { name: "partial".into(), dtype, elements });
-    Ok(Module { kernels: made.kernels, args, workspaces: workspace.into_iter().collect() })
+    let workspace = |b: &Between| Workspace { name: b.name.into(), dtype: b.dtype, elements: b.elements };
+    Ok(Module { kernels: made.kernels, args, workspaces: made.workspaces.iter().map(workspace).collect() })
 }

@@ -62,7 +62,8 @@ fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
 pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simulate::Fault> {
     let x = inputs(g);
     let mut c = vec![f64::NAN; g.results() as usize];
-    let mut workspace = vec![f64::NAN; module.workspace.0 as usize];
+    let mut between: Vec<Vec<f64>> =
+        module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
     let mut report = None;
     for (kernel, operands) in module.kernels.iter().zip(&module.args) {
         let mut values: Vec<Vec<f64>> = operands
@@ -72,7 +73,7 @@ pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simula
                 Operand::B => x.b.clone(),
                 Operand::C => c.clone(),
                 Operand::Read(number) => x.reads[*number].clone(),
-                Operand::Workspace => workspace.clone(),
+                Operand::Between(number) => between[*number].clone(),
             })
             .collect();
         let r = simulate::run(kernel, &mut values, &Options::default())?;
@@ -82,7 +83,7 @@ pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simula
         for (o, value) in operands.iter().zip(values) {
             match o {
                 Operand::C => c = value,
-                Operand::Workspace => workspace = value,
+                Operand::Between(number) => between[*number] = value,
                 _ => {}
             }
         }

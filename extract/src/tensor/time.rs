@@ -60,6 +60,8 @@ pub(super) struct Inner {
     sms: i64,
     once: f64,
     ends: f64,
+    /// Time of kernels that copy operands to rows that the TMA takes, ms.
+    aligned_ms: f64,
 }
 
 /// Pipes of a multiprocessor: names of their parts.
@@ -84,9 +86,15 @@ pub(super) struct Outer {
     /// Energy of the multiplications.
     joules: f64,
     pub sum_ms: f64,
+    aligned_ms: f64,
 }
 
 impl Outer {
+    /// Time of the other kernels, ms.
+    fn beside_ms(&self) -> f64 {
+        self.sum_ms + self.aligned_ms
+    }
+
     /// Of blocks that move so many bytes of the operands from DRAM; see [`moved`].
     pub fn moving(moved: f64, tiles: i64, inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
         let (parts, more) = if inner.is_partial() { (inner.parts(), 0.0) } else { (1.0, beside(contraction)) };
@@ -98,6 +106,7 @@ impl Outer {
             dram: Moved { read: moved + more, written },
             joules: tensor_joules(flop, contraction.a.dtype, gpu),
             sum_ms: inner.sum_ms(contraction, gpu),
+            aligned_ms: inner.aligned_ms,
         }
     }
 }
@@ -194,6 +203,7 @@ impl Inner {
             sms: gpu.sms.into(),
             once: 0.0,
             ends: 2.0 * gpu.latency_dram,
+            aligned_ms: 0.0,
         })
     }
 
@@ -287,14 +297,14 @@ pub(super) fn time(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> Times {
 pub(super) fn time_of(outer: &Outer, inner: &Inner, gpu: &Descriptor, k_tile: impl Fn(i64) -> f64) -> Times {
     let (demand, per_sm) = demand(outer, inner, k_tile);
     let taken = demand.time(gpu);
-    Times { ms: taken.ms + outer.sum_ms, taken, per_sm }
+    Times { ms: taken.ms + outer.beside_ms(), taken, per_sm }
 }
 
 /// What a plan takes at least, ms, where `inner` has the least that its open decisions can come to. That rounds are slowed down by
 /// themselves is left out: that part need not grow with the others.
 pub(super) fn at_least(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> f64 {
     let (demand, _) = demand(outer, inner, |blocks| inner.k_tile(blocks));
-    Demand { last_clocks: 0.0, last_share: 0.0, ..demand }.time(gpu).ms + outer.sum_ms
+    Demand { last_clocks: 0.0, last_share: 0.0, ..demand }.time(gpu).ms + outer.beside_ms()
 }
 
 /// What a plan asks of the GPU, and the tiles of the busiest multiprocessor.
@@ -354,6 +364,9 @@ impl Times {
         parts.insert("epilogue".into(), epilogue);
         if outer.sum_ms > 0.0 {
             parts.insert("add_parts".into(), outer.sum_ms);
+        }
+        if outer.aligned_ms > 0.0 {
+            parts.insert("align_rows".into(), outer.aligned_ms);
         }
         self.taken.name(&mut parts);
         let mut work = Work::default();

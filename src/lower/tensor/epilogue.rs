@@ -45,12 +45,17 @@ fn of(epilogue: &Epilogue, sum: &Value, reads: &[Value]) -> Value {
 
 /// Adds the parts of each result, one thread per result; those of stream-K tile by tile, since tiles have different
 /// numbers of parts.
-pub(super) fn sum_kernel(gemm: &Gemm, parts: i64, stream: Option<(StreamK, &WgmmaPlan)>) -> (Kernel, Vec<Operand>) {
+pub(super) fn sum_kernel(
+    gemm: &Gemm,
+    parts: i64,
+    stream: Option<(StreamK, &WgmmaPlan)>,
+    partial_sums: Operand,
+) -> (Kernel, Vec<Operand>) {
     let mut builder = Builder::new();
     let results = gemm.results();
     let dtype = gemm.accumulator();
     let partial = builder.array("partial", dtype, results * parts, Space::Global, 16);
-    let mut operands = vec![Operand::Workspace];
+    let mut operands = vec![partial_sums];
     let reads = builder.epilogue_params(gemm, &mut operands);
     let out = builder.array("C", gemm.output, results, Space::Global, 16);
     builder.arrays[out.0 as usize].written = true;

@@ -28,10 +28,12 @@ pub(super) fn module(
     kernel: Kernel,
     operands: Vec<Operand>,
 ) -> TensorModule {
-    let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspace: (0, gemm.accumulator()) };
-    if split > 1 {
-        module.workspace.0 = (gemm.results() * split) as u64;
-        let (kernel, operands) = epilogue::sum_kernel(gemm, split, stream);
+    let partial = operands.last().copied();
+    let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspaces: Vec::new() };
+    if let Some(partial) = partial.filter(|_| split > 1) {
+        let elements = (gemm.results() * split) as u64;
+        module.workspaces.push(Between { name: "partial", elements, dtype: gemm.accumulator() });
+        let (kernel, operands) = epilogue::sum_kernel(gemm, split, stream, partial);
         module.kernels.push(kernel);
         module.args.push(operands);
     }

@@ -3,6 +3,7 @@
 //! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later) or `wmma`, [`WgmmaPlan`] how on `wgmma`
 //! (sm_90a); they and their legality are [`satune_ir::term::tensor`]'s. Both give a [`TensorModule`]: kernels to be launched in order, and the operands that each takes.
 //! `docs/TENSOR.md` describes the schedules.
+mod align;
 mod epilogue;
 mod fragments;
 mod gathered;
@@ -22,6 +23,7 @@ pub use satune_ir::term::tensor::{
 
 use super::index::{add, all, c, div, mul, rem};
 use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
+use satune_ir::term::tensor::wgmma_conditions::AlignedRows;
 use satune_ir::DType;
 
 /// Kernels to be launched in order, and the buffer between them.
@@ -31,8 +33,26 @@ pub struct TensorModule {
     pub kernels: Vec<Kernel>,
     /// For each kernel: the operand for each of its parameters.
     pub args: Vec<Vec<Operand>>,
-    /// Elements of the workspace (partial sums of split-K) and their type; 0 where there is none.
-    pub workspace: (u64, DType),
+    /// The buffers between kernels: partial sums, operands whose rows are copied first.
+    pub workspaces: Vec<Between>,
+}
+
+/// A buffer between kernels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Between {
+    /// Its name.
+    pub name: &'static str,
+    /// Elements, and their type.
+    pub elements: u64,
+    /// Type of its elements.
+    pub dtype: DType,
+}
+
+impl Between {
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.elements * u64::from(self.dtype.bytes())
+    }
 }
 
 /// An argument of a kernel.
@@ -46,8 +66,8 @@ pub enum Operand {
     C,
     /// What the epilogue reads, by number.
     Read(usize),
-    /// Partial sums.
-    Workspace,
+    /// A buffer between kernels, by number.
+    Between(usize),
 }
 
 /// Lowers a plan on `mma.sync`.
@@ -142,6 +162,11 @@ impl Builder {
 
     /// The operands' parameters: the left factor, the right one, then what the epilogue reads, then C or the workspace.
     fn params(&mut self, gemm: &Gemm, split: i64) -> Params {
+        self.params_of(gemm, split, [None; 2])
+    }
+
+    /// [`Builder::params`], some factors as copies, each the buffer of this number. Partial sums come after these.
+    fn params_of(&mut self, gemm: &Gemm, split: i64, copied: [Option<(usize, AlignedRows)>; 2]) -> Params {
         let mut factors = [(Operand::A, "A"), (Operand::B, "B")];
         if gemm.swapped {
             factors.reverse();
@@ -149,13 +174,15 @@ impl Builder {
         let [a, b] = [0, 1].map(|i| {
             let of_matrix = gemm.batch * gemm.k * [gemm.m, gemm.n][i];
             let elements = gemm.gathered[i].as_ref().map_or(of_matrix, |factor| factor.of.elements());
+            let elements = copied[i].map_or(elements, |(_, copy)| copy.elements());
             self.array(factors[i].1, gemm.operand, elements, Space::Global, 16)
         });
-        let mut operands = factors.map(|f| f.0).to_vec();
+        let between = |i: usize| copied[i].map(|(number, _)| Operand::Between(number));
+        let mut operands: Vec<Operand> = (0..2).map(|i| between(i).unwrap_or(factors[i].0)).collect();
         let reads = if split == 1 { self.epilogue_params(gemm, &mut operands) } else { Vec::new() };
         let (name, dtype, last) = match split {
             1 => ("C", gemm.output, Operand::C),
-            _ => ("partial", gemm.accumulator(), Operand::Workspace),
+            _ => ("partial", gemm.accumulator(), Operand::Between(copied.iter().flatten().count())),
         };
         let out = self.array(name, dtype, gemm.results() * split, Space::Global, 16);
         self.arrays[out.0 as usize].written = true;

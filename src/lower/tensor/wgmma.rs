@@ -14,9 +14,29 @@ use satune_ir::term::{Axis, Side as Factor};
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
     let gemm = &*gemm.oriented(plan.swapped);
-    let (kernel, operands) = Pipeline::new(gemm, plan)?.kernel();
+    let copied = copied(gemm);
+    let (kernel, operands) = Pipeline::new(gemm, plan, copied)?.kernel();
     let sums = plan.sums_of_result(gemm);
-    Ok(mma::module(gemm, (sums, plan.dealt(gemm).map(|s| (s, plan))), kernel, operands))
+    let mut module = mma::module(gemm, (sums, plan.dealt(gemm).map(|s| (s, plan))), kernel, operands);
+    let mut factors = [(Operand::A, "A"), (Operand::B, "B")];
+    if gemm.swapped {
+        factors.reverse();
+    }
+    for (factor, (number, copy)) in factors.into_iter().zip(copied).filter_map(|(f, copy)| Some((f, copy?))) {
+        let (kernel, operands) = align::kernel(gemm, copy, factor, number);
+        module.kernels.insert(number, kernel);
+        module.args.insert(number, operands);
+        let name = if factor.1 == "A" { "a_aligned" } else { "b_aligned" };
+        let between = Between { name, elements: copy.elements() as u64, dtype: gemm.operand };
+        module.workspaces.insert(number, between);
+    }
+    Ok(module)
+}
+
+/// The factors whose rows are copied first, each with the number of its copy.
+fn copied(gemm: &Gemm) -> [Option<(usize, wgmma_conditions::AlignedRows)>; 2] {
+    let [a, b] = [Factor::A, Factor::B].map(|side| wgmma_conditions::aligned(gemm, side));
+    [a.map(|copy| (0, copy)), b.map(|copy| (usize::from(a.is_some()), copy))]
 }
 
 /// Threads of a group of four warps.
@@ -160,10 +180,14 @@ pub(super) struct Pipeline<'p> {
 }
 
 impl<'p> Pipeline<'p> {
-    fn new(gemm: &'p Gemm, plan: &'p WgmmaPlan) -> Result<Pipeline<'p>, TensorError> {
+    fn new(
+        gemm: &'p Gemm,
+        plan: &'p WgmmaPlan,
+        copied: [Option<(usize, wgmma_conditions::AlignedRows)>; 2],
+    ) -> Result<Pipeline<'p>, TensorError> {
         let mut builder = Builder::new();
         let b = &mut builder;
-        let params = b.params(gemm, plan.sums_of_result(gemm));
+        let params = b.params_of(gemm, plan.sums_of_result(gemm), copied);
         let [m, n, k] = plan.tile;
         let tiles = [(gemm.m + m - 1) / m, (gemm.n + n - 1) / n];
         let total = plan.tiles(gemm);
@@ -202,6 +226,9 @@ impl<'p> Pipeline<'p> {
             side(params.a, &gathered_a, a_across, gemm.m, (m, spans[0]), share_a),
             side(params.b, &gathered_b, b_across, gemm.n, (n, spans[1]), share_b),
         ];
+        for (map, (_, copy)) in maps.iter_mut().zip(copied).filter_map(|(map, copy)| Some((map, copy?))) {
+            map.strides = vec![copy.pitch as u64];
+        }
         if is_tma {
             let line = wgmma_conditions::box_line(gemm.output);
             maps.push(match (&places, gemm.c_transposed) {

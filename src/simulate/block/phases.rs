@@ -296,7 +296,7 @@ impl Runner<'_> {
         let start = u64::from(a.shared_offset) + first.max(0) as u64 * bytes;
         let reason = if a.space != Space::Shared || global.space != Space::Global || a.dtype != global.dtype {
             "a copy by the TMA between other things than shared and global arrays of one type"
-        } else if map.tile.iter().any(|n| *n == 0 || *n > 256) || map.dims.iter().product::<u64>() != global.len {
+        } else if map.tile.iter().any(|n| *n == 0 || *n > 256) || map.spanned() != global.len {
             "a tensor map with a box beyond 256, or of another size than its array"
         } else if map.strides.iter().any(|stride| stride * bytes % 16 != 0) || row % 16 != 0 {
             "a tensor map whose rows are not multiples of 16 bytes"

@@ -4,8 +4,11 @@ use crate::prediction::Infeasible;
 use crate::residency::MOST_REGISTERS;
 use crate::tensor::kernel::of_product;
 use crate::tensor::work::Block;
+use crate::time::{Demand, Moved};
 use crate::Descriptor;
+use satune_ir::term::tensor::wgmma_conditions::{aligned, AlignedRows};
 use satune_ir::term::tensor::{Gemm, WgmmaPlan, MOST_KEPT};
+use satune_ir::term::Side;
 
 /// Instructions of a consumer's warp per tile along k beyond what is counted: waits, a consumer's arrival and the loop; more with
 /// stream-K, whose loop is not unrolled (from machine code: 37 of which 12 multiply for three tiles, 37 or 39 in pairs, 49 to 54
@@ -25,6 +28,27 @@ const CLUSTER_MEETING: f64 = 1500.0;
 /// What a tile along k takes longer where consumers free the places of the ring late, with two tiles' products of each under way
 /// (measured on an H100, five products of two consumers: 0.8 to 2.6%).
 const LATE: f64 = 1.015;
+
+const SIDES: [Side; 2] = [Side::A, Side::B];
+
+/// Instructions of a warp for an element that goes to another row: a load, a store, the row by a product and a shift, and the place (from
+/// the text; not measured).
+const PER_COPIED: f64 = 12.0;
+
+/// Time of a kernel that copies an operand's rows.
+fn align_ms(copy: &AlignedRows, gemm: &Gemm, gpu: &Descriptor) -> f64 {
+    let bytes = copy.rows as f64 * copy.row as f64 * f64::from(gemm.operand.bytes());
+    let issue = copy.blocks() as f64 * (AlignedRows::THREADS * AlignedRows::STEPS / 32) as f64 * PER_COPIED;
+    Demand {
+        sm_clocks: issue / 4.0 / gpu.issue_efficiency / f64::from(gpu.sms),
+        wait_clocks: 2.0 * gpu.latency_dram,
+        l2_bytes: 2.0 * bytes,
+        dram: Moved { read: bytes, written: bytes },
+        ..Demand::default()
+    }
+    .time(gpu)
+    .ms
+}
 
 /// See [`LOOP`] and [`DESCRIPTORS`].
 fn overhead(plan: &WgmmaPlan, gemm: &Gemm) -> f64 {
@@ -107,6 +131,7 @@ pub(super) fn inner(
         sms: gpu.usable(plan.cluster_size()).into(),
         // Before the first tile comes the tensor map.
         once: gpu.latency_dram,
+        aligned_ms: SIDES.into_iter().filter_map(|side| aligned(gemm, side)).map(|copy| align_ms(&copy, gemm, gpu)).sum(),
         ends: block.ends + transfer + if plan.cluster_size() > 1 { CLUSTER_MEETING } else { 0.0 },
         ..block
     })

@@ -416,18 +416,68 @@ pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
     Ok(())
 }
 
-/// The TMA takes the operands' rows.
+/// Rows of an operand that the TMA cannot take, as they are copied first: to rows that begin at multiples of 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlignedRows {
+    /// Rows of all products.
+    pub rows: i64,
+    /// Elements of one.
+    pub row: i64,
+    /// Elements from one to the next in the copy: a multiple of [`AlignedRows::unit`].
+    pub pitch: i64,
+    /// Elements of 16 bytes.
+    pub unit: i64,
+}
+
+impl AlignedRows {
+    /// Threads of a block that copies, and elements of each: enough loads are under way for DRAM to be busy.
+    pub const THREADS: i64 = 256;
+    pub const STEPS: i64 = 8;
+
+    /// Elements of the copy, gaps included.
+    pub fn elements(&self) -> i64 {
+        self.rows * self.pitch
+    }
+
+    /// Blocks that copy.
+    pub fn blocks(&self) -> i64 {
+        tiles(self.rows * self.row, AlignedRows::THREADS * AlignedRows::STEPS)
+    }
+}
+
+/// Elements of a row of an operand in memory, and its rows, of one product.
+fn in_memory(gemm: &Gemm, side: Side) -> (i64, i64) {
+    let (spatial, across) = match side {
+        Side::A => (gemm.m, gemm.a_transposed),
+        Side::B => (gemm.n, !gemm.b_transposed),
+    };
+    if across {
+        (spatial, gemm.k)
+    } else {
+        (gemm.k, spatial)
+    }
+}
+
+/// How the rows of an operand are copied first; `None` where the TMA takes them as they are, or gathers them.
+pub fn aligned(gemm: &Gemm, side: Side) -> Option<AlignedRows> {
+    let unit = 16 / i64::from(gemm.operand.bytes()).max(1);
+    let (row, rows) = in_memory(gemm, side);
+    let ragged = gemm.gathered(side).is_none() && row % unit != 0;
+    ragged.then(|| AlignedRows { rows: gemm.batch * rows, row, pitch: tiles(row, unit) * unit, unit })
+}
+
+/// The TMA takes the operands' rows, as they are or copied first.
 pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
-    let bytes = i64::from(gemm.operand.bytes());
-    for (name, side, across) in [("A", Side::A, gemm.a_transposed), ("B", Side::B, !gemm.b_transposed)] {
+    for (name, side) in [("A", Side::A), ("B", Side::B)] {
         if let Some(boxes) = boxes(gemm, side, [LEAST_ROWS, tile_k(gemm.operand, 1)]) {
             boxes?;
             continue;
         }
-        let spatial = if side == Side::A { gemm.m } else { gemm.n };
-        let (row, count) = if across { (spatial, gemm.k) } else { (gemm.k, spatial) };
-        whole_chunks(name, row * bytes)?;
-        stacked(name, count, gemm)?;
+        stacked(name, in_memory(gemm, side).1, gemm)?;
+        if aligned(gemm, side).is_some_and(|copy| copy.elements() > i64::from(i32::MAX)) {
+            let why = "its rows are not multiples of 16 bytes, and too long together to be copied to such as are";
+            return Err(TensorError::TensorMap(name, why));
+        }
     }
     Ok(())
 }

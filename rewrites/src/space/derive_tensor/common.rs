@@ -4,11 +4,15 @@ use crate::keys;
 use crate::space::gather::{as_axes, GatherWriter};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
+use satune_ir::term::tensor::wgmma_conditions::AlignedRows;
 use satune_ir::term::tensor::{Fragment, Gemm, Mma, Raster};
 use satune_ir::term::{Axis, Contraction, Side};
 use serde_json::{json, Value};
 
 pub(super) const SIDES: [Side; 2] = [Side::A, Side::B];
+
+/// The names of the blocks that copy an operand's rows first.
+const ALIGNED: [&str; 2] = ["a_aligned", "b_aligned"];
 
 /// What is scheduled, as a plan sees it: swapped, it is the transposed product.
 pub(super) struct Product {
@@ -53,6 +57,8 @@ pub(super) struct Writer<'a> {
     pub tile: [i64; 3],
     /// Parts of k.
     pub split_k: i64,
+    /// Operands whose rows are copied first.
+    pub aligned: [Option<AlignedRows>; 2],
     pub draft: Draft,
     /// Calls while the nests are whole, and until its reduction is taken apart.
     parts: [usize; 2],
@@ -87,7 +93,8 @@ pub(super) fn covering(extent: i64, tile: i64) -> i64 {
 impl<'a> Writer<'a> {
     pub fn new(product: &'a Product, tile: [i64; 3], split_k: i64) -> Writer<'a> {
         let Product { gemm, contraction, .. } = product;
-        Writer { product, gemm, contraction, tile, split_k, draft: Draft::default(), parts: [0; 2] }
+        let aligned = [None; 2];
+        Writer { product, gemm, contraction, tile, split_k, aligned, draft: Draft::default(), parts: [0; 2] }
     }
 
     /// What follows takes the block's nest apart.
@@ -138,6 +145,7 @@ impl<'a> Writer<'a> {
     pub fn begin(&mut self) -> &'static str {
         self.named("get_sblock", [json!(self.contraction.block_name)], "block");
         self.made_a_product(self.contraction);
+        self.align_rows();
         let (to, pads) = self.padding();
         if pads.contains(&true) {
             self.pad_einsum(&self.product.axes, to);
@@ -159,6 +167,41 @@ impl<'a> Writer<'a> {
         loops.splice(at..=at, ["k_part".to_string(), "l_k".to_string()]);
         self.loops_of("partial", &loops);
         "partial"
+    }
+
+    fn aligned_of(&self, side: Side) -> Option<AlignedRows> {
+        self.aligned[usize::from(side == Side::B)]
+    }
+
+    /// Copies operands to rows that begin at multiples of 16 bytes.
+    fn align_rows(&mut self) {
+        for (side, copy) in SIDES.into_iter().zip(ALIGNED) {
+            let Some(rows) = self.aligned_of(side) else { continue };
+            let operand = json!(self.contraction.operand(side).index);
+            self.named("cache_read", [var("block"), operand, json!("global"), json!([var("block")])], copy);
+            self.call("storage_align", [var(copy), json!(0), json!(-2), json!(rows.unit), json!(0)]);
+        }
+    }
+
+    /// The kernels of these copies, each thread so many elements. They come last: where threads do not divide the elements there are
+    /// guards, under which it is not proved that all of the copy is written.
+    pub fn spread_copies(&mut self) {
+        for (side, copy) in SIDES.into_iter().zip(ALIGNED) {
+            if self.aligned_of(side).is_none() {
+                continue;
+            }
+            let names = |stems: &[&str]| stems.iter().map(|stem| format!("{copy}_{stem}")).collect::<Vec<_>>();
+            let dims = self.contraction.operand(side).dims.len();
+            let loops: Vec<String> = (0..dims).map(|d| format!("{copy}_{d}")).collect();
+            self.loops_of(copy, &loops);
+            let all = self.fuse_into(&loops, &format!("{copy}_elements"));
+            let loops = names(&["block", "step", "thread"]);
+            let factors = vec![Value::Null, json!(AlignedRows::STEPS), json!(AlignedRows::THREADS)];
+            self.split_into(var(&all), factors, &loops);
+            self.call("bind", [var(&loops[0]), json!("blockIdx.x")]);
+            self.call("bind", [var(&loops[2]), json!("threadIdx.x")]);
+            self.call("unroll", [var(&loops[1])]);
+        }
     }
 
     /// The sums in registers of warps, `c_fragment` being what copies them to their place; the epilogue goes there.
@@ -197,7 +240,8 @@ impl<'a> Writer<'a> {
         let operand = self.contraction.operand(side);
         if self.pads(side) {
             let matrix = self.contraction.matrix(side);
-            self.named("get_sblock", [json!(format!("{matrix}_pad"))], shared(side));
+            let copy = if self.aligned_of(side).is_some() { "_global" } else { "" };
+            self.named("get_sblock", [json!(format!("{matrix}{copy}_pad"))], shared(side));
             self.call("set_scope", [var(shared(side)), json!(0), json!("shared")]);
         } else {
             self.named("cache_read", [var(main), json!(operand.index), json!("shared")], shared(side));

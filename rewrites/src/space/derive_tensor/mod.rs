@@ -3,7 +3,7 @@
 //! lowered.
 //!
 //! ```text
-//! pad_einsum (ragged shapes), rfactor (parts of k)
+//! cache_read, storage_align (rows that the TMA does not take), pad_einsum (ragged shapes), rfactor (parts of k)
 //! cache_write to registers of warps, cache_read to shared memory and from there to registers; the epilogue inlined
 //! split, reorder, fuse, bind: blocks, warps, steps along k, instructions
 //! compute_at, reverse_compute_at; transform_layout: swizzled tiles, fragments in lanes and registers
@@ -24,8 +24,8 @@ pub use read::{on_tensor_cores, read_plan};
 
 use crate::trace::Trace;
 use common::Product;
-use satune_ir::term::tensor::Gemm;
-use satune_ir::term::{Contraction, Schedule};
+use satune_ir::term::tensor::{wgmma_conditions, Gemm};
+use satune_ir::term::{Contraction, Schedule, Side};
 
 /// Makes the trace of a plan.
 ///
@@ -36,17 +36,18 @@ pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Tr
     Ok(Trace { calls: parts.into_iter().flat_map(|part| part.calls).collect() })
 }
 
-/// Names of the operands that a schedule on tensor cores pads, each by a block of its own.
+/// Names of the operands that a schedule on tensor cores pads, or copies to other rows, each by a block of its own.
 pub fn padded(schedule: &Schedule, contraction: &Contraction) -> Vec<String> {
-    let (tile, swapped) = match schedule {
-        Schedule::Mma(plan) => (plan.tile, plan.swapped),
-        Schedule::Wgmma(plan) => (plan.tile, plan.swapped),
+    let (tile, swapped, by_tma) = match schedule {
+        Schedule::Mma(plan) => (plan.tile, plan.swapped, false),
+        Schedule::Wgmma(plan) => (plan.tile, plan.swapped, true),
         Schedule::Cores(_) | Schedule::Stream(_) => return Vec::new(),
     };
     let Ok(gemm) = Gemm::of(contraction) else { return Vec::new() };
     let product = Product::of(&gemm, contraction, swapped);
     let writer = common::Writer::new(&product, tile, schedule.split_k());
-    let sides = common::SIDES.into_iter().filter(|side| writer.pads(*side));
+    let copied = |side: Side| by_tma && wgmma_conditions::aligned(&product.gemm, side).is_some();
+    let sides = common::SIDES.into_iter().filter(|side| writer.pads(*side) || copied(*side));
     sides.map(|side| product.contraction.matrix(side)).collect()
 }
 

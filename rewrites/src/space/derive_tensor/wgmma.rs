@@ -6,7 +6,7 @@ use crate::keys;
 use crate::space::gather::GatherWriter;
 use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
-use satune_ir::term::tensor::{TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{wgmma_conditions, TileStore, WgmmaPlan};
 use serde_json::{json, Value};
 
 /// Makes the trace.
@@ -16,6 +16,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     let transposed = [gemm.a_transposed, gemm.b_transposed];
     let op = Wgmma { n: plan.tile[1], operand: gemm.operand, transposed };
     let mut base = Writer::new(product, plan.tile, plan.split_k);
+    base.aligned = SIDES.map(|side| wgmma_conditions::aligned(gemm, side));
     let main = base.begin();
     base.cache_sums(main);
     let by_shared = plan.store != TileStore::Direct;
@@ -44,6 +45,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     base.sums_in_registers(main);
     base.finish();
     base.instructions(main, "m_row", (op.fill_name(), op.name()));
+    base.spread_copies();
     Ok(base.in_parts())
 }
 

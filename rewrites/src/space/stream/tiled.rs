@@ -62,37 +62,47 @@ impl<'p> Nests<'p> {
         Nests { program, nests: parts(program) }
     }
 
-    /// Runs of nests that belong together, each from and to: one on tensor cores with those after it that read what it leaves in a
-    /// buffer which `source` does not have (the parts of sums); any other is alone.
-    pub fn together(&self, source: &Program) -> Vec<(usize, usize)> {
+    /// Nests that belong together, by number: one on tensor cores with those right after it that read what it leaves in a buffer which
+    /// `source` does not have (the parts of sums), and with those before it that leave it such a buffer (an operand with other rows);
+    /// any other is alone.
+    pub fn together(&self, source: &Program) -> Vec<Vec<usize>> {
         let passed = |buffer: &BufferId| {
             let info = self.program.buffer(*buffer);
             info.scope == "global" && !source.buffers.iter().any(|b| b.name == info.name)
         };
-        let mut out = Vec::new();
+        let mut out: Vec<Vec<usize>> = Vec::new();
         let mut from = 0;
         while from < self.nests.len() {
-            let mut to = from + 1;
-            if self.on_tensor_cores((from, to)) {
-                let left: Vec<BufferId> = accessed(self.program, self.nests[from]).all().filter(passed).collect();
+            let mut run = vec![from];
+            if self.on_tensor_cores(&run) {
+                let Accessed { reads, writes } = accessed(self.program, self.nests[from]);
+                let brought: Vec<BufferId> = reads.into_iter().filter(passed).collect();
+                let brings = |nest: &Vec<usize>| {
+                    let [at] = nest[..] else { return false };
+                    !self.on_tensor_cores(nest)
+                        && written(self.nests[at]).iter().any(|buffer| brought.contains(buffer))
+                };
+                let before: Vec<usize> = out.extract_if(.., |nest| brings(nest)).flatten().collect();
+                let left: Vec<BufferId> = writes.into_iter().filter(passed).collect();
                 let reads =
                     |nest: &&Stmt| accessed(self.program, nest).reads.iter().any(|buffer| left.contains(buffer));
-                to += self.nests[to..].iter().take_while(|nest| reads(nest)).count();
+                let after = self.nests[from + 1..].iter().take_while(|nest| reads(nest)).count();
+                run = before.into_iter().chain(from..=from + after).collect();
             }
-            out.push((from, to));
-            from = to;
+            from = run.last().map_or(from, |last| last + 1);
+            out.push(run);
         }
         out
     }
 
     /// Whether one of these nests has an instruction of tensor cores that plans know.
-    pub fn on_tensor_cores(&self, (from, to): (usize, usize)) -> bool {
-        self.nests[from..to].iter().any(|nest| multiplies(self.program, nest))
+    pub fn on_tensor_cores(&self, nests: &[usize]) -> bool {
+        nests.iter().filter_map(|at| self.nests.get(*at)).any(|nest| multiplies(self.program, nest))
     }
 
     /// These nests as a program: what the others access, too, is a parameter.
-    pub fn alone(&self, (from, to): (usize, usize)) -> Program {
-        alone(self.program, &self.nests, &|at| (from..to).contains(&at))
+    pub fn alone(&self, nests: &[usize]) -> Program {
+        alone(self.program, &self.nests, &|at| nests.contains(&at))
     }
 }
 
