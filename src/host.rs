@@ -75,18 +75,17 @@ impl Launch {
 }
 
 /// A header with the type `name_plan`, `name_prepare(plan, modules, buffers...)`, which makes what depends on the buffers alone,
-/// and `name_launch(plan, stream)`, which launches the kernels in order; `workspace_bytes`: of the buffer `partial`.
-pub fn c_header(name: &str, launches: &[Launch], workspace_bytes: u64) -> String {
+/// and `name_launch(plan, stream)`, which launches the kernels in order; `workspaces`: buffers between kernels,
+/// and the bytes of each, which the header says, too.
+pub fn c_header(name: &str, launches: &[Launch], workspaces: &[(String, u64)]) -> String {
     let calls = Calls::of(name, launches);
     let name = safe(name);
     let guard = format!("{}_H", name.to_uppercase());
-    let workspace = match workspace_bytes {
-        0 => String::new(),
-        bytes => {
-            let size = format!("{}_WORKSPACE_BYTES", name.to_uppercase());
-            format!("/* Bytes of the workspace. */\n#define {size} {bytes}ull\n\n")
-        }
+    let size = |(buffer, bytes): &(String, u64)| {
+        let of = if workspaces.len() == 1 { "workspace" } else { buffer };
+        format!("/* Bytes of `{buffer}`. */\n#define {} {bytes}ull\n\n", safe(&format!("{name}_{of}_bytes")).to_uppercase())
     };
+    let workspaces: String = workspaces.iter().map(size).collect();
     format!(
         "/* Launches {name} by the CUDA driver API; link with libcuda. */
 #ifndef {guard}
@@ -94,7 +93,7 @@ pub fn c_header(name: &str, launches: &[Launch], workspace_bytes: u64) -> String
 
 #include <cuda.h>
 
-{workspace}{}
+{workspaces}{}
 #endif
 ",
         calls.text()

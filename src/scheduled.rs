@@ -216,7 +216,7 @@ pub struct Checked {
 /// See [`ScheduledError`].
 pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Checked, ScheduledError> {
     let kernels = check_each(source, scheduled, seed, &|| true)?;
-    kernels.into_iter().next().ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
+    kernels.into_iter().nth(scheduled.module.main).ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
 }
 
 /// [`check`], and what each kernel did; for as long as `go_on` says so.

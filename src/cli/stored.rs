@@ -4,7 +4,7 @@ use crate::compile::Compiler;
 use crate::execute::{self, Executed, Refusal};
 use crate::explore::{self, results, CandidateReport, Report};
 use crate::host::Launch;
-use crate::lower::program::{Argument, LowerOptions};
+use crate::lower::program::{Argument, LowerOptions, Workspace};
 use crate::scheduled::Scheduled;
 use crate::source::{self, Work};
 use crate::workload::Workload;
@@ -270,7 +270,8 @@ pub(super) fn launches(program: &Program, made: &Scheduled, base: &str) -> Vec<L
 
 /// A C header that launches the candidate's kernels.
 fn c_header(report: &Report, c: &CandidateReport, made: &Scheduled, base: &str) -> Result<String, Failure> {
-    let workspace = made.module.workspaces.iter().map(|w| w.elements * u64::from(w.dtype.bytes())).sum();
+    let bytes = |w: &Workspace| (w.name.clone(), w.elements * u64::from(w.dtype.bytes()));
+    let workspaces: Vec<(String, u64)> = made.module.workspaces.iter().map(bytes).collect();
     let files: Vec<&str> = c.kernels.iter().map(|k| k.file.as_str()).collect();
     let about = format!(
         "{}.\nKernels: {}, each compiled as it says itself. Compile what includes this with: cc -c FILE.c; link with -lcuda.",
@@ -279,7 +280,7 @@ fn c_header(report: &Report, c: &CandidateReport, made: &Scheduled, base: &str) 
     );
     let (work, _) = again(report, c)?;
     let launches = launches(work.workload().program(), made, base);
-    Ok(format!("{}{}", explore::comment("//", &about), crate::host::c_header(base, &launches, workspace)))
+    Ok(format!("{}{}", explore::comment("//", &about), crate::host::c_header(base, &launches, &workspaces)))
 }
 
 /// `check`.

@@ -123,7 +123,7 @@ pub fn check(
     }
     let Reduced { source, made } = reduced(schedule, contraction, options)?;
     let kernels = scheduled::check_each(&source, &made, crate::reference::SEED, go_on).map_err(|e| e.to_string())?;
-    kernels.into_iter().next().ok_or_else(|| "it has no kernels".into())
+    kernels.into_iter().nth(made.module.main).ok_or_else(|| "it has no kernels".into())
 }
 
 /// The source program of a contraction whose matrices lie in memory, with the contraction's extents.

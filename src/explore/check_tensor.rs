@@ -127,8 +127,8 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() ->
     let agree = |_, want, got| agreement.agree(want, got, gemm.output);
     let held = |lists: Vec<Vec<f64>>| lists.into_iter().map(Held::floats).collect::<Vec<_>>();
     let kernels = scheduled::simulate_module(&module, held(inputs), &held(expected), (false, go_on), agree);
-    let first = kernels.map_err(|e| e.to_string())?.into_iter().next();
-    first.ok_or_else(|| "it has no kernels".into())
+    let main = kernels.map_err(|e| e.to_string())?.into_iter().nth(module.main);
+    main.ok_or_else(|| "it has no kernels".into())
 }
 
 /// The results of sums by the epilogue's definition.

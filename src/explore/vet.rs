@@ -353,7 +353,8 @@ impl<'a, W: Explorable> Vet<'a, W> {
         let arch = output::arch(&plan, &self.request.gpu).to_string();
         let mut report: Option<CompiledReport> = None;
         let mut listing = None;
-        for (kernel, source) in vetted.made.module.kernels.iter().zip(&vetted.named.texts) {
+        let (main, mut spilled) = (vetted.made.module.main, 0);
+        for (number, (kernel, source)) in vetted.made.module.kernels.iter().zip(&vetted.named.texts).enumerate() {
             let known = self.known(&arch, source);
             // Who comes second waits for the first.
             let result = known.get_or_init(|| {
@@ -366,25 +367,26 @@ impl<'a, W: Explorable> Vet<'a, W> {
                 ) => return Err(refused(error.to_string().trim())),
                 Err(CompileError::Stopped { .. }) => return Ok((vetted, None)),
                 Err(error) => return Ok((vetted, Some(error.clone()))),
-                // Of several kernels the first, which a contraction's work is in; what the others spill counts, too.
-                Ok(compiled) => match &mut report {
-                    Some(first) => first.spill_bytes += compiled.spill_bytes,
-                    None => {
+                // Of several kernels the one that a contraction's work is in; what the others spill counts, too.
+                Ok(compiled) => {
+                    spilled += compiled.spill_bytes;
+                    if number == main {
                         listing = compile::disassemble(&compiled.cubin);
                         report = Some(CompiledReport {
                             arch: compiled.arch.clone(),
                             registers: compiled.registers,
-                            spill_bytes: compiled.spill_bytes,
+                            spill_bytes: 0,
                             static_shared_bytes: compiled.static_shared_bytes,
                             warnings: super::warnings(&compiled.log),
                             hot_loop: listing.as_ref().and_then(compile::Mix::of),
                             loop_clocks: None,
                         });
                     }
-                },
+                }
             }
         }
         if let Some(found) = &mut report {
+            found.spill_bytes = spilled;
             let (gpu, unfit) = (&self.request.gpu, |e| refused(&format!("as compiled it does not fit the GPU: {e}")));
             let contraction = self.problem.contraction();
             let (cost, k_loop) = match contraction {
@@ -395,7 +397,7 @@ impl<'a, W: Explorable> Vet<'a, W> {
                 }
                 None => (self.problem.predict_compiled(&plan, gpu, found.registers).map_err(unfit)?, None),
             };
-            let kernel = vetted.made.module.kernels.first();
+            let kernel = vetted.made.module.kernels.get(main);
             found.loop_clocks = kernel.zip(listing).map(|(kernel, listing)| {
                 let counted = Counted {
                     schedule: &plan,

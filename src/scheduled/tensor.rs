@@ -78,7 +78,7 @@ impl<'p> Joined<'p> {
     /// The kernels of a program, run by run of its nests.
     fn of(base: &Program, program: &'p Program, options: &LowerOptions) -> Result<Module, ScheduledError> {
         let (nests, products) = (Nests::of(program), contractions(base));
-        let module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
+        let module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new(), main: 0 };
         let mut joined = Joined { program, module, between: Vec::new() };
         for (number, run) in nests.together(base).into_iter().enumerate() {
             let part = nests.alone(&run);
@@ -190,5 +190,6 @@ fn module(made: TensorModule, [a, b, c]: [usize; 3], reads: &[usize]) -> Result<
     };
     let args = made.args.iter().map(|list| list.iter().map(argument).collect()).collect::<Result<_, _>>()?;
     let workspace = |b: &Between| Workspace { name: b.name.into(), dtype: b.dtype, elements: b.elements };
-    Ok(Module { kernels: made.kernels, args, workspaces: made.workspaces.iter().map(workspace).collect() })
+    let workspaces = made.workspaces.iter().map(workspace).collect();
+    Ok(Module { kernels: made.kernels, args, workspaces, main: made.main })
 }

@@ -59,8 +59,8 @@ static CUresult cuLaunchKernel(CUfunction f, int gx, int gy, int gz, int bx, int
 fn asked(module: &TensorModule, pointers: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let bytes = module.workspaces.iter().map(|w| w.bytes()).sum();
-    std::fs::write(at("gemm.h"), c_header("gemm", &Launch::of_module(module), bytes)).unwrap();
+    let bytes: Vec<(String, u64)> = module.workspaces.iter().map(|w| (w.name.to_string(), w.bytes())).collect();
+    std::fs::write(at("gemm.h"), c_header("gemm", &Launch::of_module(module), &bytes)).unwrap();
     std::fs::write(at("cuda.h"), DRIVER).unwrap();
     // What depends on the buffers is asked for once, however often is launched.
     let main = format!(

@@ -65,7 +65,7 @@ pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simula
     let mut between: Vec<Vec<f64>> =
         module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
     let mut report = None;
-    for (kernel, operands) in module.kernels.iter().zip(&module.args) {
+    for (number, (kernel, operands)) in module.kernels.iter().zip(&module.args).enumerate() {
         let mut values: Vec<Vec<f64>> = operands
             .iter()
             .map(|o| match o {
@@ -79,7 +79,9 @@ pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simula
         let r = simulate::run(kernel, &mut values, &Options::default())?;
         // Workspaces may have room that is not used.
         assert!(r.unwritten == 0 || !operands.contains(&Operand::C));
-        report.get_or_insert(r);
+        if number == module.main {
+            report = Some(r);
+        }
         for (o, value) in operands.iter().zip(values) {
             match o {
                 Operand::C => c = value,

@@ -116,6 +116,8 @@ pub struct Module {
     pub args: Vec<Vec<Argument>>,
     /// Global buffers that the program allocates.
     pub workspaces: Vec<Workspace>,
+    /// The number of the kernel that a contraction's work is in; the first where there are several contractions.
+    pub main: usize,
 }
 
 /// Lowers a scheduled program.
@@ -128,7 +130,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         Node::Seq(parts) => parts.iter().collect(),
         one => vec![one],
     };
-    let mut module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
+    let mut module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new(), main: 0 };
     let mut globals: Vec<BufferId> = Vec::new();
     let mut owner: HashMap<BufferId, usize> = HashMap::new();
     // Lowering adds buffers of its own, anew for each kernel.

@@ -29,7 +29,7 @@ pub(super) fn module(
     operands: Vec<Operand>,
 ) -> TensorModule {
     let partial = operands.last().copied();
-    let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspaces: Vec::new() };
+    let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspaces: Vec::new(), main: 0 };
     if let Some(partial) = partial.filter(|_| split > 1) {
         let elements = (gemm.results() * split) as u64;
         module.workspaces.push(Between { name: "partial", elements, dtype: gemm.accumulator() });

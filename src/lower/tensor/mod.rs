@@ -35,6 +35,8 @@ pub struct TensorModule {
     pub args: Vec<Vec<Operand>>,
     /// The buffers between kernels: partial sums, operands whose rows are copied first.
     pub workspaces: Vec<Between>,
+    /// The number of the kernel that multiplies.
+    pub main: usize,
 }
 
 /// A buffer between kernels.

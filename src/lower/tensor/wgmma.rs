@@ -29,6 +29,7 @@ pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, Tenso
         let name = if factor.1 == "A" { "a_aligned" } else { "b_aligned" };
         let between = Between { name, elements: copy.elements() as u64, dtype: gemm.operand };
         module.workspaces.insert(number, between);
+        module.main += 1;
     }
     Ok(module)
 }
