@@ -147,6 +147,61 @@ fn pairs_of_32_bits_take_twice_the_wavefronts() {
     check(&g, &lower_wgmma(&g, &plan).unwrap());
 }
 
+/// Rows of operands that are no multiples of 16 bytes are copied first, those of one or of both.
+#[test]
+fn rows_that_the_tma_does_not_take_are_copied_first() {
+    let base = small(1, 64);
+    let shares = WgmmaPlan { stream_k: true, blocks: Some(3), ..base.clone() };
+    let cases = [
+        (base.clone(), DType::F16, ["NT", "NN", "TN", "TT"].as_slice(), [131, 69, 203], [2; 4].as_slice()),
+        // A stored by columns of 136, B by rows of 203 and by columns of 70.
+        (base.clone(), DType::BF16, &["TT", "TN"], [136, 70, 203], &[1, 1]),
+        (WgmmaPlan { split_k: 2, ..base.clone() }, DType::F16, &["NT"], [130, 64, 331], &[2]),
+        (shares, DType::F16, &["NN"], [130, 129, 331], &[2]),
+        (WgmmaPlan { cluster: [2, 1], tile: [64, 64, 32], ..base.clone() }, DType::F32, &["NT"], [128, 70, 101], &[2]),
+        (WgmmaPlan { tile: [64, 64, 128], ..base.clone() }, DType::I8, &["NT"], [70, 65, 150], &[2]),
+    ];
+    for (plan, operand, layouts, shape, copies) in cases {
+        let output = if operand == DType::I8 { DType::I32 } else { DType::F32 };
+        for ((layout, copies), swapped) in layouts.iter().zip(copies).flat_map(|l| [(l, false), (l, true)]) {
+            let mut g = Gemm::plain("gemm", shape, operand, output, layout);
+            g.batch = if plan.partial() || g.a_transposed || !g.b_transposed { 1 } else { 2 };
+            // Turned around, a cluster along rows of the result is one along its columns.
+            let cluster = if swapped { [plan.cluster[1], plan.cluster[0]] } else { plan.cluster };
+            let module = lower_wgmma(&g, &WgmmaPlan { swapped, cluster, ..plan.clone() });
+            let Ok(module) = module else { panic!("{layout} {shape:?} {swapped}: {:?}", module.err()) };
+            assert_eq!(module.main, *copies, "{layout}");
+            check(&g, &module);
+        }
+    }
+}
+
+/// Rows of results that are no multiples of 16 bytes are stored by threads, which wait for each other.
+#[test]
+fn rows_that_the_tma_does_not_store_are_stored_by_threads() {
+    let odd = WgmmaPlan { tile: [64, 192, 64], stages: 2, ..small(1, 64) };
+    let turns = WgmmaPlan { ping_pong: true, tile: [64, 192, 64], stages: 2, blocks: Some(2), ..small(2, 64) };
+    let cases = [
+        (small(2, 64), TileStore::Tma, [256, 191, 128]),
+        (small(1, 128), TileStore::Tma, [150, 135, 72]),
+        (WgmmaPlan { blocks: Some(2), ..odd.clone() }, TileStore::Boxes, [150, 201, 136]),
+        (WgmmaPlan { blocks: None, ..odd }, TileStore::Boxes, [128, 187, 64]),
+        (WgmmaPlan { tile: [256, 128, 64], stages: 2, blocks: Some(1), ..small(2, 128) }, TileStore::Boxes, [300, 137, 200]),
+        (turns, TileStore::Boxes, [320, 381, 136]),
+    ];
+    for ((plan, store, shape), output) in cases.iter().flat_map(|c| [(c, DType::F16), (c, DType::F32)]) {
+        let mut g = Gemm::plain("gemm", *shape, DType::F16, output, "NT");
+        crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
+        let module = lower_wgmma(&g, &WgmmaPlan { store: *store, ..plan.clone() }).unwrap();
+        let total = check(&g, &module).total;
+        assert_eq!(total.shared_load_wavefronts, total.shared_load_wavefronts_ideal);
+        let is_meeting = |s: &Stmt| matches!(s, Stmt::Group(GroupOp::NamedBarrier { .. }));
+        let mut broken = module.clone();
+        assert!(without(&mut broken.kernels[module.main].body, &is_meeting) > 0);
+        assert!(run(&g, &broken).is_err(), "{plan:?}: without barriers");
+    }
+}
+
 #[test]
 fn consumers_in_turn_are_exact_and_need_their_order() {
     let base = WgmmaPlan { ping_pong: true, tile: [64, 64, 64], stages: 3, ..small(2, 64) };

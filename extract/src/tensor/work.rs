@@ -130,7 +130,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
             let boxes = if gemm.c_transposed { 1 } else { n / wgmma_conditions::box_line(gemm.output) };
             // Of pairs of 32 bits, four in each of eight rows, the swizzle puts those of two rows into the same banks.
             let pairs = gemm.output.bytes() == 4;
-            Work {
+            let staged = Work {
                 async_copies: (m / 64 * boxes) as f64,
                 matrix_moves: if pairs { 0.0 } else { (m / 16 * tiles(n, 16)) as f64 },
                 shared_stores: if pairs { (m * n / 64) as f64 } else { 0.0 },
@@ -142,6 +142,24 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
                 l2_sectors: moved / 32.0,
                 l1_bytes: moved,
                 ..Work::default()
+            };
+            if wgmma_conditions::by_rows(gemm) {
+                let stores = (m * n / 32) as f64;
+                let sectors = stores * line_sectors(gemm, 32);
+                Work {
+                    async_copies: 0.0,
+                    shared_loads: stores,
+                    shared_load_wavefronts: stores,
+                    shared_load_wavefronts_ideal: stores,
+                    global_stores: stores,
+                    global_store_sectors: sectors,
+                    l2_sectors: sectors,
+                    // A row begins anywhere, and ends in the next line of a cache.
+                    l1_bytes: stores * 2.0 * 128.0,
+                    ..staged
+                }
+            } else {
+                staged
             }
         }
     };

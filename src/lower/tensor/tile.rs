@@ -104,7 +104,7 @@ impl Tile {
     }
 
     /// The element at a row and column.
-    fn element(&self, row: &Index, column: &Index) -> Index {
+    pub fn element(&self, row: &Index, column: &Index) -> Index {
         let within = rem(column.clone(), self.chunk());
         let chunk = self.stands(row, div(column.clone(), self.chunk()));
         add(add(add(mul(row.clone(), self.pitch()), mul(chunk, self.chunk())), within), c(self.offset))

@@ -230,7 +230,7 @@ impl<'p> Pipeline<'p> {
         for (map, (_, copy)) in maps.iter_mut().zip(copied).filter_map(|(map, copy)| Some((map, copy?))) {
             map.strides = vec![copy.pitch as u64];
         }
-        if is_tma {
+        if is_tma && !wgmma_conditions::by_rows(gemm) {
             let line = wgmma_conditions::box_line(gemm.output);
             maps.push(match (&places, gemm.c_transposed) {
                 (Some(boxes), _) => map_of_boxes(params.out, boxes, [line, 64]),
@@ -609,7 +609,7 @@ impl<'p> Pipeline<'p> {
             list
         });
         head.extend(body);
-        if self.staging.is_some() {
+        if self.staging.is_some() && !wgmma_conditions::by_rows(self.gemm) {
             let wait = Stmt::Group(GroupOp::StoreWait { latest: 0, read: false });
             head.extend(guarded(first, vec![wait]));
         }

@@ -4,7 +4,7 @@ use super::tile::{Tile, TileIndex};
 use super::wgmma::{Pipeline, Work, GROUP};
 use super::*;
 use crate::kernel::{GroupOp, Value, WarpOp};
-use satune_ir::term::tensor::wgmma_conditions::{box_line, BOXES};
+use satune_ir::term::tensor::wgmma_conditions::{box_line, by_rows, BOXES};
 use satune_ir::term::tensor::Turn;
 use satune_ir::term::Axis;
 
@@ -122,6 +122,7 @@ impl Pipeline<'_> {
         let is_first = Cond::Eq(member.clone(), c(0));
         let id = add(number.clone(), c(1));
         let meet = Stmt::Group(GroupOp::NamedBarrier { id, threads: GROUP as u32 });
+        let by_rows = by_rows(self.gemm);
         let boxes = self.boxes();
         let together = if self.plan.store == TileStore::Boxes { 1 } else { boxes.len() };
         let mut bases: Vec<(i64, Index)> = Vec::new();
@@ -130,9 +131,13 @@ impl Pipeline<'_> {
             let latest = match turn {
                 0 if self.total > self.grid => Some(0),
                 0 | 1 => None,
+                // Threads read the last box but one before they met for the last.
+                _ if by_rows => None,
                 _ => Some(BOXES as u32 - 1),
             };
-            if let Some(latest) = latest {
+            if by_rows && latest.is_some() {
+                body.push(meet.clone());
+            } else if let Some(latest) = latest {
                 let read = Stmt::Group(GroupOp::StoreWait { latest, read: true });
                 body.extend(guarded(is_first.clone(), vec![read]));
                 body.push(meet.clone());
@@ -148,12 +153,68 @@ impl Pipeline<'_> {
                     &mut bases,
                     [row0, column0, &work.batch],
                 );
-                send.push(self.send_box(staging, add(own.clone(), c(at)), one, first_row, work));
+                if !by_rows {
+                    send.push(self.send_box(staging, add(own.clone(), c(at)), one, first_row, work));
+                }
+            }
+            if by_rows {
+                body.push(meet.clone());
+                for (i, one) in boxes.iter().enumerate() {
+                    let at = (i as i64 + turn as i64 % BOXES) * 64 * one.width;
+                    self.store_rows(body, (staging, add(own.clone(), c(at))), one, (member, first_row), work);
+                }
+                continue;
             }
             send.push(GroupOp::StoreCommit);
             body.push(Stmt::Group(GroupOp::FenceAsync));
             body.push(meet.clone());
             body.extend(guarded(is_first.clone(), send.into_iter().map(Stmt::Group).collect()));
+        }
+    }
+
+    /// How a box lies in shared memory.
+    fn box_tile(&self, staging: ArrayId) -> Tile {
+        let gemm = self.gemm;
+        Tile {
+            array: staging,
+            offset: 0,
+            rows: if gemm.c_transposed { self.plan.tile[1] } else { 64 },
+            columns: box_line(gemm.output),
+            dtype: gemm.output,
+            layout: TileLayout::Xor(8),
+            turn: Turn::Rows,
+        }
+    }
+
+    /// A box from shared memory to C by the threads of a consumer: each warp 16 rows, of which lanes store neighbours.
+    fn store_rows(
+        &mut self,
+        body: &mut Vec<Stmt>,
+        (staging, own): (ArrayId, Index),
+        one: &Part,
+        (member, first_row): (&Index, &Index),
+        work: &Work,
+    ) {
+        const ROWS: i64 = 16;
+        let (gemm, tile) = (self.gemm, self.box_tile(staging));
+        let [m, n, _] = self.plan.tile;
+        let (lane, warp_row) = (rem(member.clone(), 32), mul(div(member.clone(), 32), ROWS));
+        let above = add(own, mul(warp_row.clone(), one.width));
+        let row = add(add(first_row.clone(), c(64 * one.block)), warp_row);
+        let row = self.builder.bind(body, "c_row", row);
+        for side in 0..one.width / 32 {
+            let of_box = add(lane.clone(), c(32 * side));
+            let column = add(add(work.n0.clone(), c(one.from)), of_box.clone());
+            let column = self.builder.bind(body, "c_column", column);
+            let mut stores = Vec::new();
+            for i in 0..ROWS {
+                let row = add(row.clone(), c(i));
+                let index = in_memory(gemm, &work.batch, &row, &column);
+                let value = Value::Load(staging, add(above.clone(), tile.element(&c(i), &of_box)));
+                let store = Stmt::Store { array: self.params.out, index, value };
+                stores.extend(guarded(less(gemm.m % m != 0, &row, gemm.m), vec![store]));
+            }
+            body.extend(guarded(less(gemm.n % n != 0, &column, gemm.n), stores));
         }
     }
 
@@ -171,15 +232,7 @@ impl Pipeline<'_> {
         let [m, n, _] = self.plan.tile;
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
         let line = box_line(gemm.output);
-        let tile = Tile {
-            array: staging,
-            offset: 0,
-            rows: if gemm.c_transposed { n } else { 64 },
-            columns: line,
-            dtype: gemm.output,
-            layout: TileLayout::Xor(8),
-            turn: Turn::Rows,
-        };
+        let tile = self.box_tile(staging);
         let mut place = |this: &mut Self, body: &mut Vec<Stmt>, rows: i64, chunks: i64| {
             let Lane { row, chunk, within } = lane.clone();
             let (key, base, constant) = tile.address(&TileIndex { row, chunk, within, rows, chunks });

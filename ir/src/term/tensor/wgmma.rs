@@ -48,7 +48,8 @@ pub struct WgmmaPlan {
 pub enum TileStore {
     /// From the accumulators.
     Direct,
-    /// Into shared memory (16-bit types by `stmatrix`), from there by the TMA.
+    /// Into shared memory (16-bit types by `stmatrix`), from there by the TMA; where that does not take C's rows ([`by_rows`]), by the
+    /// threads, row by row.
     Tma,
     /// The same box by box of 64 rows and 128 bytes: shared memory has room for two of each consumer, not for the whole tile.
     Boxes,
@@ -512,6 +513,12 @@ fn whole_chunks(name: &'static str, bytes: i64) -> Result<(), TensorError> {
     }
 }
 
+/// Whether what is in shared memory of C is stored by threads, since the TMA does not take rows that are no multiples of 16 bytes.
+pub fn by_rows(gemm: &Gemm) -> bool {
+    let bytes = i64::from(gemm.output.bytes());
+    gemm.placed.is_none() && !gemm.c_transposed && gemm.c_pitch() * bytes % 16 != 0
+}
+
 /// C can be written so; `is_split`: what is written are sums of a part of k; `rows`: of a consumer.
 pub fn store(
     gemm: &Gemm,
@@ -528,7 +535,7 @@ pub fn store(
     }
     if let Some(boxes) = places(gemm, [tile_m, tile_n]) {
         boxes?;
-    } else {
+    } else if !by_rows(gemm) {
         whole_chunks("C", gemm.c_pitch() * i64::from(gemm.output.bytes()))?;
         stacked("C", if gemm.c_transposed { gemm.n } else { gemm.m }, gemm)?;
     }
@@ -544,7 +551,7 @@ pub fn store(
     if gemm.output.bytes() == 4 && gemm.c_transposed {
         return Err(TensorError::Store("the TMA stores 32-bit types where rows of C are rows of memory"));
     }
-    if gemm.batch > 1 && extent % across != 0 && gemm.placed.is_none() {
+    if gemm.batch > 1 && extent % across != 0 && gemm.placed.is_none() && !by_rows(gemm) {
         return Err(TensorError::Store("the last tile would reach into the next product's"));
     }
     if store == TileStore::Boxes && gemm.c_transposed {
