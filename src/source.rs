@@ -11,6 +11,7 @@ use satune_ir::term::stream::StreamBlock;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{files, Buffer, Program};
+use satune_rewrites::space::stream::contractions;
 use satune_rewrites::space::{contraction, explored, EncodeError};
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
@@ -205,8 +206,17 @@ fn work_of(name: &str, given: Program, equations: &dyn Fn(&Program) -> Program) 
     let (program, note) = checked(given, equations);
     let error = match of_program(name, program.clone()) {
         Ok(mut problem) => {
-            problem.notes.extend(note);
-            return Ok(Work::Contraction(Box::new(problem)));
+            problem.notes.extend(note.clone());
+            // Blocks before a product of matrices may be kernels of their own: what they make is then a matrix, too.
+            let made = contractions(&program).iter().any(|t| t.from > 0 && t.contraction.gather.is_none());
+            let parted = made.then(|| StreamProblem::of_program(name, program).ok()).flatten();
+            return Ok(match parted {
+                Some(mut parted) => {
+                    parted.notes.extend(note);
+                    Work::Streams(Box::new(parted))
+                }
+                None => Work::Contraction(Box::new(problem)),
+            });
         }
         Err(SourceError::Encode { error, .. }) => error,
         Err(other) => return Err(other),

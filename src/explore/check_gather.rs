@@ -5,6 +5,7 @@ use satune_ir::term::{Axis, Contraction, Gather};
 use satune_ir::{tvmscript, visit, BinOp, Block, BufferId, Expr, IterVar, Program, Stmt, VarId};
 use satune_rewrites::space;
 use satune_rewrites::tree::child_realizes;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -149,8 +150,12 @@ fn resized(program: &Program, name: &str, extents: &[i64]) -> Program {
     let mut nests: Vec<Vec<i64>> = vec![Vec::new(); blocks.len()];
     // Producers after their consumers, then what comes after the sums.
     for i in (0..=at).rev().chain(at + 1..blocks.len()) {
-        let new = if i == at { Some(extents) } else { shapes.of(if i < at { blocks[i] } else { blocks[at] }) };
-        let Some(new) = new.map(<[i64]>::to_vec) else { continue };
+        let new = match i.cmp(&at) {
+            Ordering::Less => shapes.made_by(blocks[i]),
+            Ordering::Equal => Some(extents.to_vec()),
+            Ordering::Greater => shapes.of(blocks[at]).map(<[i64]>::to_vec),
+        };
+        let Some(new) = new else { continue };
         shapes.accessed(blocks[i], &new);
         nests[i] = new;
     }
@@ -183,6 +188,17 @@ impl Shapes<'_> {
     fn of(&self, block: &Block) -> Option<&[i64]> {
         let name = &self.program.buffer(block.writes.first()?.buffer).name;
         self.shapes.get(name).map(Vec::as_slice)
+    }
+
+    /// Extents of a block that makes a buffer, or a part of it: they lose what the buffer's dimensions lose that they index.
+    fn made_by(&self, block: &Block) -> Option<Vec<i64>> {
+        let (region, shape) = (block.writes.first()?, self.of(block)?);
+        let lost = |iv: &IterVar| {
+            let is_index = |r: &satune_ir::Range| matches!(&r.min, Expr::Var(v) if v.id == iv.var.id);
+            let dim = region.ranges.iter().position(is_index)?;
+            Some(constant(self.program.buffer(region.buffer).shape.get(dim)?)? - shape.get(dim)?)
+        };
+        block.iter_vars.iter().map(|iv| Some(constant(&iv.extent)? - lost(iv).unwrap_or(0))).collect()
     }
 
     /// Shapes of what a block accesses, given its new extents.

@@ -129,7 +129,7 @@ impl Condition {
                 "what goes by way of shared memory has 16 bits and whole chunks, is no partial sum, and fits the ring"
             }
             Condition::WgmmaOperands => "wgmma takes the operands in their order of storage",
-            Condition::WgmmaRows => "the TMA takes the operands' rows",
+            Condition::WgmmaRows => "the TMA takes the operands' rows, as they are or copied first",
             Condition::WgmmaTile => "whole wgmma instructions make the tile, and the TMA moves it",
             Condition::WgmmaSums => "a consumer's sums fit its registers",
             Condition::WgmmaStream => "no block of stream-K is idle, and k is not split otherwise",
