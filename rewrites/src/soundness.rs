@@ -31,7 +31,7 @@ pub use lifetimes::lived;
 use samples::Samples;
 use satune_ir::Program;
 use std::collections::HashSet;
-use view::{unsound, View};
+use view::{unsound, Rule, View};
 use walk::Walk;
 pub use whole::makes_all;
 
@@ -50,8 +50,6 @@ mod updates;
 mod view;
 mod walk;
 mod whole;
-
-type Rule = for<'a> fn(&View<'a, '_>, &mut Samples<'a>) -> Result<()>;
 
 /// Rules 4, 5, 7, 8 and 9, the quick ones first.
 const RULES: [Rule; 5] = [places::domains, places::inside, reads::written, updates::once, updates::whole];
@@ -81,7 +79,7 @@ impl Source {
         let (keeps, short) = (kept(&program), lived(&program));
         let lived = kept(&short) == keeps;
         let program = if lived { short } else { program };
-        let data = Data::of(&program, &Walk::of(&program));
+        let data = Data::of(&program, &Walk::of(&program), &RULES[..SUMS]);
         Source { program, keeps, lived, data }
     }
 
@@ -104,7 +102,7 @@ impl Source {
             let walk = Walk::of(&without);
             rule(&View::of(&without, &walk, &before), &mut Samples::default()).map_err(|_| refusal)?;
         }
-        self.data.check(scheduled, &before)?;
+        self.data.check(scheduled, &before, &RULES[..SUMS])?;
         reads::results(&source, &view)?;
         steps::pure(&self.program, scheduled)?;
         origins::same(&source, &view)

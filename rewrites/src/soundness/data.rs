@@ -1,9 +1,8 @@
 //! Rules 4, 5 and 7 where integers that are given decide which elements are accessed: the program is looked at as it is for
 //! some of their values, the same for all of a parameter. Those for which the source breaks a rule itself are not asked.
 use super::samples::Samples;
-use super::view::View;
+use super::view::{Rule, View};
 use super::walk::Walk;
-use super::{RULES, SUMS};
 use crate::schedule::Result;
 use satune_ir::{visit, BufferId, DType, Expr, Program};
 use std::collections::HashSet;
@@ -16,30 +15,30 @@ const VALUES: [i64; 2] = [0, 1];
 #[derive(Clone, Debug, Default)]
 pub(super) struct Data {
     given: HashSet<BufferId>,
-    kept: Vec<(i64, [bool; SUMS])>,
+    kept: Vec<(i64, Vec<bool>)>,
 }
 
 impl Data {
     /// Those of a source.
-    pub(super) fn of(source: &Program, before: &Walk) -> Data {
+    pub(super) fn of(source: &Program, before: &Walk, rules: &[Rule]) -> Data {
         let given = given(source, before);
         let kept = |value: i64| {
             let fixed = with(source, &given, value);
             let walk = Walk::of(&fixed);
             let view = View::of(&fixed, &walk, before);
-            (value, std::array::from_fn(|rule| RULES[rule](&view, &mut Samples::default()).is_ok()))
+            (value, rules.iter().map(|rule| rule(&view, &mut Samples::default()).is_ok()).collect())
         };
         let kept = if given.is_empty() { Vec::new() } else { VALUES.map(kept).to_vec() };
         Data { given, kept }
     }
 
     /// Refuses a program that breaks a rule for values for which its source keeps it.
-    pub(super) fn check(&self, scheduled: &Program, before: &Walk) -> Result<()> {
+    pub(super) fn check(&self, scheduled: &Program, before: &Walk, rules: &[Rule]) -> Result<()> {
         self.kept.iter().try_for_each(|(value, kept)| {
             let fixed = with(scheduled, &self.given, *value);
             let walk = Walk::of(&fixed);
             let (view, mut samples) = (View::of(&fixed, &walk, before), Samples::default());
-            RULES.iter().zip(kept).filter(|(_, kept)| **kept).try_for_each(|(rule, _)| rule(&view, &mut samples))
+            rules.iter().zip(kept).filter(|(_, kept)| **kept).try_for_each(|(rule, _)| rule(&view, &mut samples))
         })
     }
 }

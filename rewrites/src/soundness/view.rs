@@ -1,8 +1,13 @@
 //! A scheduled program as the rules see it, and how they refuse it.
+use super::samples::Samples;
 use super::walk::Walk;
+use crate::schedule::Result;
 use crate::ScheduleError;
 use satune_ir::{BlockId, BufferId, Program};
 use std::collections::HashSet;
+
+/// What a program must not do.
+pub(super) type Rule = for<'a> fn(&View<'a, '_>, &mut Samples<'a>) -> Result<()>;
 
 /// A program with its accesses.
 pub(super) struct View<'a, 'v> {
