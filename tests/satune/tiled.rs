@@ -367,3 +367,48 @@ fn products_that_read_one_matrix_do_not_pad_it() {
         assert_eq!((on_tensor_cores, report.proved_optimal), (whole, whole), "{:?}", report.candidates[0].plan);
     }
 }
+
+/// The operands of a product of halves in memory of their own, with longer rows: as they are, or with zeros beyond the edge of k and n, of which
+/// the result has what it wants. On a small problem blocks that copy may be as large as what they copy.
+#[test]
+fn copies_before_a_product_are_kernels_or_inlined() {
+    let half = |text: String| text.replace("float32", "float16");
+    let sums = |a: &str, b: &str, c: &str, extents: [i64; 3]| {
+        let value = format!("T.Cast(\"float32\", {a}[vi, vk]) * T.Cast(\"float32\", {b}[vk, vj])");
+        sum(c, &value, extents)
+    };
+    let program = |params: &str, made: &[(&str, &str, &str)], nests: &[String]| {
+        let made = made.iter().map(|(n, s, t)| format!("    {n} = T.sblock_alloc_buffer(({s}), \"{t}\")\n"));
+        format!(
+            "from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main({params}):\n{}{}",
+            made.collect::<String>(),
+            nests.concat()
+        )
+    };
+    let params = "A: T.Buffer((130, 93), \"float16\"), B: T.Buffer((93, 71), \"float16\"), C: T.Buffer((130, 71), \"float32\")";
+    let longer = program(
+        params,
+        &[("P", "130, 96", "float16"), ("Q", "93, 72", "float16")],
+        &[
+            half(map("P", "P[vi, vj]", "A[vi, vj]", [130, 93])),
+            half(map("Q", "Q[vi, vj]", "B[vi, vj]", [93, 71])),
+            sums("P", "Q", "C", [130, 71, 93]),
+        ],
+    );
+    let zero = |e: &str, within: &str| format!("T.if_then_else({within}, {e}, T.float16(0))");
+    let padded = program(
+        params,
+        &[("P", "130, 96", "float16"), ("Q", "96, 72", "float16"), ("R", "130, 72", "float32")],
+        &[
+            half(map("P", "P[vi, vj]", &zero("A[vi, vj]", "vj < 93"), [130, 96])),
+            half(map("Q", "Q[vi, vj]", &zero("B[vi, vj]", "vi < 93 and vj < 71"), [96, 72])),
+            sums("P", "Q", "R", [130, 72, 96]),
+            map("C", "C[vi, vj]", "R[vi, vj]", [130, 71]),
+        ],
+    );
+    for text in [longer, padded] {
+        for gpu in ["a100", "h200"] {
+            explored(&text, gpu, false);
+        }
+    }
+}
