@@ -147,9 +147,9 @@ fn pairs_of_32_bits_take_twice_the_wavefronts() {
     check(&g, &lower_wgmma(&g, &plan).unwrap());
 }
 
-/// Rows of operands that are no multiples of 16 bytes are copied first, those of one or of both.
+/// Operands with rows that are no multiples of 16 bytes, or that are not along k where they must be, are copied first: one or both.
 #[test]
-fn rows_that_the_tma_does_not_take_are_copied_first() {
+fn operands_that_the_tma_does_not_take_are_copied_first() {
     let base = small(1, 64);
     let shares = WgmmaPlan { stream_k: true, blocks: Some(3), ..base.clone() };
     let cases = [
@@ -160,12 +160,16 @@ fn rows_that_the_tma_does_not_take_are_copied_first() {
         (shares, DType::F16, &["NN"], [130, 129, 331], &[2]),
         (WgmmaPlan { cluster: [2, 1], tile: [64, 64, 32], ..base.clone() }, DType::F32, &["NT"], [128, 70, 101], &[2]),
         (WgmmaPlan { tile: [64, 64, 128], ..base.clone() }, DType::I8, &["NT"], [70, 65, 150], &[2]),
+        // Bytes and words are read along k alone: what lies across k is turned.
+        (WgmmaPlan { tile: [64, 64, 128], ..base.clone() }, DType::I8, &["NN", "TN", "TT"], [70, 65, 160], &[1, 2, 1]),
+        (WgmmaPlan { tile: [64, 64, 32], ..base.clone() }, DType::F32, &["NN", "TN", "TT"], [68, 72, 101], &[2, 2, 2]),
     ];
     for (plan, operand, layouts, shape, copies) in cases {
         let output = if operand == DType::I8 { DType::I32 } else { DType::F32 };
         for ((layout, copies), swapped) in layouts.iter().zip(copies).flat_map(|l| [(l, false), (l, true)]) {
             let mut g = Gemm::plain("gemm", shape, operand, output, layout);
-            g.batch = if plan.partial() || g.a_transposed || !g.b_transposed { 1 } else { 2 };
+            let across = operand.bytes() == 2 && (g.a_transposed || !g.b_transposed);
+            g.batch = if plan.partial() || across { 1 } else { 2 };
             // Turned around, a cluster along rows of the result is one along its columns.
             let cluster = if swapped { [plan.cluster[1], plan.cluster[0]] } else { plan.cluster };
             let module = lower_wgmma(&g, &WgmmaPlan { swapped, cluster, ..plan.clone() });

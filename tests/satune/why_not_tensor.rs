@@ -87,7 +87,7 @@ fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
         ("gemm:512,384,512,e4m3,NT", "h200", "mma.sync", "the GPU has no mma.sync of F8E4M3"),
         ("gemm:512,384,512,f32", "h200", "mma.sync", "rounded to tf32 only where the program says so"),
         ("gemm:512,384,512,f64", "h200", "mma.sync", "tensor cores do not take this contraction"),
-        ("gemm:512,384,500,bf16,NT", "h200", "wgmma", "its rows are not multiples of 16 bytes"),
+        ("conv2d:2,9,8,40,32,3,3,f16,pad=1", "h200", "wgmma", "its channels are no multiple of 128 bytes"),
     ] {
         let answer = &ask(program, &[question, "--gpu", gpu])[0];
         assert!(answer["reasons"].to_string().contains(part), "{question}: {answer:#}");

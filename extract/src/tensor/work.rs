@@ -111,6 +111,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         true => extent / wgmma_conditions::box_columns(extent),
         false => spans,
     };
+    let gemm = &*wgmma_conditions::brought(gemm);
     // Once per warp; shared memory: what the TMA writes, and A's 64 rows and B's columns of each instruction.
     let tile = Work {
         async_copies: (boxes(gemm.a_transposed, m) + boxes(!gemm.b_transposed, n)) as f64,

@@ -15,7 +15,8 @@ pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, Tenso
     plan.check(gemm)?;
     let gemm = &*gemm.oriented(plan.swapped);
     let copied = copied(gemm);
-    let (kernel, operands) = Pipeline::new(gemm, plan, copied)?.kernel();
+    let brought = wgmma_conditions::brought(gemm);
+    let (kernel, operands) = Pipeline::new(&brought, plan, copied)?.kernel(gemm);
     let sums = plan.sums_of_result(gemm);
     let mut module = mma::module(gemm, (sums, plan.dealt(gemm).map(|s| (s, plan))), kernel, operands);
     let mut factors = [(Operand::A, "A"), (Operand::B, "B")];
@@ -289,8 +290,9 @@ impl<'p> Pipeline<'p> {
         })
     }
 
-    fn kernel(mut self) -> (Kernel, Vec<Operand>) {
-        let (gemm, plan) = (self.gemm, self.plan);
+    /// The kernel; `given`: the product before its operands are copied.
+    fn kernel(mut self, given: &Gemm) -> (Kernel, Vec<Operand>) {
+        let plan = self.plan;
         let stages = i64::from(plan.stages);
         let (full, empty) = (self.full, self.empty);
         let maps = 0..self.maps.len() as u32;
@@ -337,7 +339,7 @@ impl<'p> Pipeline<'p> {
             roles.iter_mut().for_each(|role| role.body.push(meet.clone()));
         }
         body.push(Stmt::Roles(roles));
-        let (name, notes) = title(gemm, plan.partial(), plan.describe());
+        let (name, notes) = title(given, plan.partial(), plan.describe());
         let kernel = Kernel {
             name,
             notes,

@@ -3,6 +3,7 @@ use super::{boxes::Part, multiple, tiles, Boxes, Gemm, Raster, StreamK, TensorEr
 use crate::term::{Axis, Place, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// A schedule on `wgmma`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -313,7 +314,9 @@ pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
     if !super::gemm::multiplies(gemm.operand) {
         return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
     }
-    for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
+    // What lies in memory is copied to rows along k.
+    let brought = brought(gemm);
+    for (side, across) in [("A", brought.a_transposed), ("B", !brought.b_transposed)] {
         if across && gemm.operand.bytes() != 2 {
             return Err(TensorError::Order { instruction: "wgmma", operand: gemm.operand, side });
         }
@@ -340,6 +343,7 @@ pub fn stages(stages: u32) -> Result<(), TensorError> {
 
 /// Whole instructions make the tile; the TMA moves it.
 pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
+    let gemm = &*brought(gemm);
     multiple("block tile m", m, 64 * i64::from(consumers) / parts(consumers, ping_pong))?;
     let step = match (gemm.b_transposed, gemm.operand) {
         (false, _) => BOX_COLUMNS[2],
@@ -378,6 +382,7 @@ pub fn cluster(
     [along_m, along_n]: [u32; 2],
     blocks: Option<u32>,
 ) -> Result<(), TensorError> {
+    let gemm = &*brought(gemm);
     let refuse = |why| Err(TensorError::Cluster { cluster: [along_m, along_n], why });
     let is_size = |extent: u32| extent.is_power_of_two() && extent <= MOST_CLUSTER;
     if !is_size(along_m) || !is_size(along_n) || along_m * along_n > MOST_CLUSTER {
@@ -404,6 +409,7 @@ pub fn cluster(
 /// Every part of k has a tile; where a tile beyond the end of k would be the next product's, or other pixels, there is none.
 pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
     super::mma::split(gemm, tile_k, parts)?;
+    let gemm = &*brought(gemm);
     let ends_within = gemm.k % (tile_k * parts) != 0;
     for (name, side, across) in [("A", Side::A, gemm.a_transposed), ("B", Side::B, !gemm.b_transposed)] {
         if gemm.batch > 1 && across && ends_within && gemm.gathered(side).is_none() {
@@ -417,13 +423,18 @@ pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
     Ok(())
 }
 
-/// Rows of an operand that the TMA cannot take, as they are copied first: to rows that begin at multiples of 16 bytes.
+/// An operand that is copied first: to rows that begin at multiples of 16 bytes, since the TMA takes no others; or to rows along k, since
+/// `wgmma` reads elements of other than 16 bits along k alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlignedRows {
-    /// Rows of all products.
+    /// Products.
+    pub batch: i64,
+    /// Rows of the copy, of all products.
     pub rows: i64,
     /// Elements of one.
     pub row: i64,
+    /// Whether rows of the copy are columns of the operand.
+    pub turned: bool,
     /// Elements from one to the next in the copy: a multiple of [`AlignedRows::unit`].
     pub pitch: i64,
     /// Elements of 16 bytes.
@@ -434,6 +445,8 @@ impl AlignedRows {
     /// Threads of a block that copies, and elements of each: enough loads are under way for DRAM to be busy.
     pub const THREADS: i64 = 256;
     pub const STEPS: i64 = 8;
+    /// Rows and columns of a tile that a block turns.
+    pub const SIDE: i64 = 32;
 
     /// Elements of the copy, gaps included.
     pub fn elements(&self) -> i64 {
@@ -442,7 +455,16 @@ impl AlignedRows {
 
     /// Blocks that copy.
     pub fn blocks(&self) -> i64 {
+        if self.turned {
+            let [down, along] = self.tiles();
+            return self.batch * down * along;
+        }
         tiles(self.rows * self.row, AlignedRows::THREADS * AlignedRows::STEPS)
+    }
+
+    /// Tiles along the rows of a product's copy that are turned, and along one row.
+    pub fn tiles(&self) -> [i64; 2] {
+        [self.rows / self.batch.max(1), self.row].map(|extent| tiles(extent, AlignedRows::SIDE))
     }
 }
 
@@ -459,12 +481,26 @@ fn in_memory(gemm: &Gemm, side: Side) -> (i64, i64) {
     }
 }
 
-/// How the rows of an operand are copied first; `None` where the TMA takes them as they are, or gathers them.
+/// How an operand is copied first; `None` where it is taken as it is, or gathered.
 pub fn aligned(gemm: &Gemm, side: Side) -> Option<AlignedRows> {
     let unit = 16 / i64::from(gemm.operand.bytes()).max(1);
+    let across = if side == Side::A { gemm.a_transposed } else { !gemm.b_transposed };
+    let turned = across && gemm.operand.bytes() != 2;
     let (row, rows) = in_memory(gemm, side);
-    let ragged = gemm.gathered(side).is_none() && row % unit != 0;
-    ragged.then(|| AlignedRows { rows: gemm.batch * rows, row, pitch: tiles(row, unit) * unit, unit })
+    let (row, rows) = if turned { (rows, row) } else { (row, rows) };
+    let copied = gemm.gathered(side).is_none() && (turned || row % unit != 0);
+    let pitch = tiles(row, unit) * unit;
+    copied.then(|| AlignedRows { batch: gemm.batch, rows: gemm.batch * rows, row, turned, pitch, unit })
+}
+
+/// The product of operands as they are once they are copied ([`aligned`]).
+pub fn brought(gemm: &Gemm) -> Cow<'_, Gemm> {
+    let [a, b] = [Side::A, Side::B].map(|side| aligned(gemm, side).is_some_and(|copy| copy.turned));
+    if !a && !b {
+        return Cow::Borrowed(gemm);
+    }
+    let (a_transposed, b_transposed) = (gemm.a_transposed && !a, gemm.b_transposed || b);
+    Cow::Owned(Gemm { a_transposed, b_transposed, ..gemm.clone() })
 }
 
 /// The TMA takes the operands' rows, as they are or copied first.
@@ -474,9 +510,9 @@ pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
             boxes?;
             continue;
         }
-        stacked(name, in_memory(gemm, side).1, gemm)?;
+        stacked(name, in_memory(&brought(gemm), side).1, gemm)?;
         if aligned(gemm, side).is_some_and(|copy| copy.elements() > i64::from(i32::MAX)) {
-            let why = "its rows are not multiples of 16 bytes, and too long together to be copied to such as are";
+            let why = "its rows are not multiples of 16 bytes along k, and too long together to be copied to such as are";
             return Err(TensorError::TensorMap(name, why));
         }
     }

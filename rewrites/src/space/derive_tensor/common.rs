@@ -173,13 +173,22 @@ impl<'a> Writer<'a> {
         self.aligned[usize::from(side == Side::B)]
     }
 
-    /// Copies operands to rows that begin at multiples of 16 bytes.
+    /// Copies operands to rows that the instruction takes.
     fn align_rows(&mut self) {
         for (side, copy) in SIDES.into_iter().zip(ALIGNED) {
             let Some(rows) = self.aligned_of(side) else { continue };
             let operand = json!(self.contraction.operand(side).index);
             self.named("cache_read", [var("block"), operand, json!("global"), json!([var("block")])], copy);
-            self.call("storage_align", [var(copy), json!(0), json!(-2), json!(rows.unit), json!(0)]);
+            if rows.turned {
+                let dims: Vec<String> = self.contraction.operand(side).dims.iter().map(Axis::to_string).collect();
+                let mut turned = dims.clone();
+                let last = turned.len() - 1;
+                turned.swap(last - 1, last);
+                self.map(copy, format!("lambda {}: ({})", dims.join(", "), turned.join(", ")));
+            }
+            if rows.pitch != rows.row {
+                self.call("storage_align", [var(copy), json!(0), json!(-2), json!(rows.unit), json!(0)]);
+            }
         }
     }
 

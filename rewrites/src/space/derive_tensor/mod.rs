@@ -3,7 +3,7 @@
 //! lowered.
 //!
 //! ```text
-//! cache_read, storage_align (rows that the TMA does not take), pad_einsum (ragged shapes), rfactor (parts of k)
+//! cache_read, transform_layout, storage_align (operands that are copied first), pad_einsum (ragged shapes), rfactor (parts of k)
 //! cache_write to registers of warps, cache_read to shared memory and from there to registers; the epilogue inlined
 //! split, reorder, fuse, bind: blocks, warps, steps along k, instructions
 //! compute_at, reverse_compute_at; transform_layout: swizzled tiles, fragments in lanes and registers
