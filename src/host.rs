@@ -83,7 +83,10 @@ pub fn c_header(name: &str, launches: &[Launch], workspaces: &[(String, u64)]) -
     let guard = format!("{}_H", name.to_uppercase());
     let size = |(buffer, bytes): &(String, u64)| {
         let of = if workspaces.len() == 1 { "workspace" } else { buffer };
-        format!("/* Bytes of `{buffer}`. */\n#define {} {bytes}ull\n\n", safe(&format!("{name}_{of}_bytes")).to_uppercase())
+        format!(
+            "/* Bytes of `{buffer}`. */\n#define {} {bytes}ull\n\n",
+            safe(&format!("{name}_{of}_bytes")).to_uppercase()
+        )
     };
     let workspaces: String = workspaces.iter().map(size).collect();
     format!(

@@ -58,9 +58,7 @@ pub(super) fn of_program(
     // Kernels that make what a product reads are kernels of their own, though the whole be a product of what is read so.
     let one = Nests::of(&program).together(base).len() == 1;
     let module = match space::contraction(source) {
-        Ok(contraction) if one => {
-            generate(source, &space::read_plan(&program, source, &contraction)?, &contraction)?
-        }
+        Ok(contraction) if one => generate(source, &space::read_plan(&program, source, &contraction)?, &contraction)?,
         _ => Joined::of(base, &program, options)?,
     };
     Ok(Scheduled { trace, program, module })

@@ -190,7 +190,11 @@ fn rows_that_the_tma_does_not_store_are_stored_by_threads() {
         (small(1, 128), TileStore::Tma, [150, 135, 72]),
         (WgmmaPlan { blocks: Some(2), ..odd.clone() }, TileStore::Boxes, [150, 201, 136]),
         (WgmmaPlan { blocks: None, ..odd }, TileStore::Boxes, [128, 187, 64]),
-        (WgmmaPlan { tile: [256, 128, 64], stages: 2, blocks: Some(1), ..small(2, 128) }, TileStore::Boxes, [300, 137, 200]),
+        (
+            WgmmaPlan { tile: [256, 128, 64], stages: 2, blocks: Some(1), ..small(2, 128) },
+            TileStore::Boxes,
+            [300, 137, 200],
+        ),
         (turns, TileStore::Boxes, [320, 381, 136]),
     ];
     for ((plan, store, shape), output) in cases.iter().flat_map(|c| [(c, DType::F16), (c, DType::F32)]) {

@@ -62,8 +62,7 @@ fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
 pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simulate::Fault> {
     let x = inputs(g);
     let mut c = vec![f64::NAN; g.results() as usize];
-    let mut between: Vec<Vec<f64>> =
-        module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
+    let mut between: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
     let mut report = None;
     for (number, (kernel, operands)) in module.kernels.iter().zip(&module.args).enumerate() {
         let mut values: Vec<Vec<f64>> = operands

@@ -385,7 +385,8 @@ fn copies_before_a_product_are_kernels_or_inlined() {
             nests.concat()
         )
     };
-    let params = "A: T.Buffer((130, 93), \"float16\"), B: T.Buffer((93, 71), \"float16\"), C: T.Buffer((130, 71), \"float32\")";
+    let params =
+        "A: T.Buffer((130, 93), \"float16\"), B: T.Buffer((93, 71), \"float16\"), C: T.Buffer((130, 71), \"float32\")";
     let longer = program(
         params,
         &[("P", "130, 96", "float16"), ("Q", "93, 72", "float16")],

@@ -47,8 +47,7 @@ impl Data {
 fn given(program: &Program, walk: &Walk) -> HashSet<BufferId> {
     let integers = |b: &BufferId| matches!(program.buffer(*b).dtype, DType::I32 | DType::I64);
     let only_read = |b: &BufferId| walk.stores(*b).next().is_none() && !walk.opaque.contains(b);
-    let mut given: HashSet<BufferId> =
-        program.params.iter().copied().filter(|b| integers(b) && only_read(b)).collect();
+    let mut given: HashSet<BufferId> = program.params.iter().copied().filter(|b| integers(b) && only_read(b)).collect();
     if !given.is_empty() {
         let frames = walk.instances.iter().filter_map(|frames| frames.last());
         let bound = frames.flat_map(|f| match f {

@@ -64,9 +64,8 @@ fn turned(builder: &mut Builder, copy: AlignedRows, [from, to]: [ArrayId; 2], dt
     let column0 = builder.bind(&mut body, "column0", mul(rem(block, along), SIDE));
     let x = builder.bind(&mut body, "x", rem(thread(), SIDE));
     let y = builder.bind(&mut body, "y", div(thread(), SIDE));
-    let inside = |row: &Index, column: &Index| {
-        both(less(own % SIDE != 0, row, own), less(columns % SIDE != 0, column, columns))
-    };
+    let inside =
+        |row: &Index, column: &Index| both(less(own % SIDE != 0, row, own), less(columns % SIDE != 0, column, columns));
     for i in 0..SIDE / lines {
         let line = add(y.clone(), c(i * lines));
         let (row, column) = (add(row0.clone(), x.clone()), add(column0.clone(), line.clone()));

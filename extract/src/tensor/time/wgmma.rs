@@ -134,7 +134,11 @@ pub(super) fn inner(
         sms: gpu.usable(plan.cluster_size()).into(),
         // Before the first tile comes the tensor map.
         once: gpu.latency_dram,
-        aligned_ms: SIDES.into_iter().filter_map(|side| aligned(gemm, side)).map(|copy| align_ms(&copy, gemm, gpu)).sum(),
+        aligned_ms: SIDES
+            .into_iter()
+            .filter_map(|side| aligned(gemm, side))
+            .map(|copy| align_ms(&copy, gemm, gpu))
+            .sum(),
         ends: block.ends + transfer + if plan.cluster_size() > 1 { CLUSTER_MEETING } else { 0.0 },
         ..block
     })

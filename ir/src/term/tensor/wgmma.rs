@@ -512,7 +512,8 @@ pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
         }
         stacked(name, in_memory(&brought(gemm), side).1, gemm)?;
         if aligned(gemm, side).is_some_and(|copy| copy.elements() > i64::from(i32::MAX)) {
-            let why = "its rows are not multiples of 16 bytes along k, and too long together to be copied to such as are";
+            let why =
+                "its rows are not multiples of 16 bytes along k, and too long together to be copied to such as are";
             return Err(TensorError::TensorMap(name, why));
         }
     }

@@ -79,8 +79,7 @@ impl<'p> Nests<'p> {
                 let brought: Vec<BufferId> = reads.into_iter().filter(passed).collect();
                 let brings = |nest: &Vec<usize>| {
                     let [at] = nest[..] else { return false };
-                    !self.on_tensor_cores(nest)
-                        && written(self.nests[at]).iter().any(|buffer| brought.contains(buffer))
+                    !self.on_tensor_cores(nest) && written(self.nests[at]).iter().any(|buffer| brought.contains(buffer))
                 };
                 let before: Vec<usize> = out.extract_if(.., |nest| brings(nest)).flatten().collect();
                 let left: Vec<BufferId> = writes.into_iter().filter(passed).collect();
