@@ -28,6 +28,7 @@ fn known(part: &str) -> Option<(&'static str, bool, &'static str)> {
         "prologue" => ("copying strips above the k loop", false, "smaller strips, or tiles in the k loop"),
         "launch" => ("launching", false, "more work per launch, fewer kernels, a CUDA graph"),
         "add_parts" => ("adding the parts of k", false, "fewer parts"),
+        "align_rows" => ("copying operands first", false, "operands along k whose rows are multiples of 16 bytes"),
         _ => return None,
     })
 }

@@ -105,6 +105,7 @@ pub(super) fn part(name: &str) -> &str {
         "epilogue" => "epilogue",
         "launch" => "launch",
         "add_parts" => "adding the parts of k",
+        "align_rows" => "copying operands first",
         other => other,
     }
 }
