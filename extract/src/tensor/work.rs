@@ -107,14 +107,13 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
     let brought = ((m / along_n + n / along_m) * row) as f64;
     // Wavefronts of 128 bytes of a row along k.
     let spans = row / 128;
-    let boxes = |across: bool, extent: i64| match across {
+    let boxes = |side: Side, extent: i64| match wgmma_conditions::across(gemm, side) {
         true => extent / wgmma_conditions::box_columns(extent),
         false => spans,
     };
-    let gemm = &*wgmma_conditions::brought(gemm);
     // Once per warp; shared memory: what the TMA writes, and A's 64 rows and B's columns of each instruction.
     let tile = Work {
-        async_copies: (boxes(gemm.a_transposed, m) + boxes(!gemm.b_transposed, n)) as f64,
+        async_copies: (boxes(Side::A, m) + boxes(Side::B, n)) as f64,
         matrix: row_blocks * steps * 4.0,
         shared_load_wavefronts: row_blocks * ((64 + n) * spans) as f64,
         shared_load_wavefronts_ideal: row_blocks * ((64 + n) * spans) as f64,

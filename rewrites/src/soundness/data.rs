@@ -2,7 +2,7 @@
 //! some of their values, the same for all of a parameter. Those for which the source breaks a rule itself are not asked.
 use super::samples::Samples;
 use super::view::{Rule, View};
-use super::walk::Walk;
+use super::walk::{Frame, Walk};
 use crate::schedule::Result;
 use satune_ir::{visit, BufferId, DType, Expr, Program};
 use std::collections::HashSet;
@@ -51,7 +51,7 @@ fn given(program: &Program, walk: &Walk) -> HashSet<BufferId> {
     if !given.is_empty() {
         let frames = walk.instances.iter().filter_map(|frames| frames.last());
         let bound = frames.flat_map(|f| match f {
-            super::walk::Frame::Block(r) => &r.iter_values[..],
+            Frame::Block(r) => &r.iter_values[..],
             _ => &[],
         });
         let indices = walk.accesses.iter().flat_map(|a| a.indices).chain(bound);

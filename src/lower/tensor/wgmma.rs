@@ -15,8 +15,7 @@ pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, Tenso
     plan.check(gemm)?;
     let gemm = &*gemm.oriented(plan.swapped);
     let copied = copied(gemm);
-    let brought = wgmma_conditions::brought(gemm);
-    let (kernel, operands) = Pipeline::new(&brought, plan, copied)?.kernel(gemm);
+    let (kernel, operands) = Pipeline::new(gemm, plan, copied)?.kernel();
     let sums = plan.sums_of_result(gemm);
     let mut module = mma::module(gemm, (sums, plan.dealt(gemm).map(|s| (s, plan))), kernel, operands);
     let mut factors = [(Operand::A, "A"), (Operand::B, "B")];
@@ -209,7 +208,7 @@ impl<'p> Pipeline<'p> {
         let gathered = |side, own| wgmma_conditions::boxes(gemm, side, [own, k]).transpose();
         let places = wgmma_conditions::places(gemm, [m, n]).filter(|_| is_tma).transpose()?;
         let (gathered_a, gathered_b) = (gathered(Factor::A, m)?, gathered(Factor::B, n)?);
-        let (a_across, b_across) = (gemm.a_transposed, !gemm.b_transposed);
+        let [a_across, b_across] = [Factor::A, Factor::B].map(|side| wgmma_conditions::across(gemm, side));
         // The products' rows follow each other.
         let spans = [(a_across, m), (b_across, n)].map(|(across, tile)| match across {
             true => wgmma_conditions::box_columns(tile),
@@ -290,9 +289,8 @@ impl<'p> Pipeline<'p> {
         })
     }
 
-    /// The kernel; `given`: the product before its operands are copied.
-    fn kernel(mut self, given: &Gemm) -> (Kernel, Vec<Operand>) {
-        let plan = self.plan;
+    fn kernel(mut self) -> (Kernel, Vec<Operand>) {
+        let (gemm, plan) = (self.gemm, self.plan);
         let stages = i64::from(plan.stages);
         let (full, empty) = (self.full, self.empty);
         let maps = 0..self.maps.len() as u32;
@@ -339,7 +337,7 @@ impl<'p> Pipeline<'p> {
             roles.iter_mut().for_each(|role| role.body.push(meet.clone()));
         }
         body.push(Stmt::Roles(roles));
-        let (name, notes) = title(given, plan.partial(), plan.describe());
+        let (name, notes) = title(gemm, plan.partial(), plan.describe());
         let kernel = Kernel {
             name,
             notes,

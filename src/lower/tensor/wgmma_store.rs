@@ -143,8 +143,9 @@ impl Pipeline<'_> {
                 body.push(meet.clone());
             }
             let mut send = Vec::new();
-            for (i, one) in boxes.iter().enumerate() {
-                let at = (i as i64 + turn as i64 % BOXES) * 64 * one.width;
+            let at = |(i, one): (i64, &Part)| (i + turn as i64 % BOXES) * 64 * one.width;
+            for (i, one) in (0..).zip(boxes) {
+                let at = at((i, one));
                 self.stage_box(
                     body,
                     (staging, held),
@@ -159,9 +160,9 @@ impl Pipeline<'_> {
             }
             if by_rows {
                 body.push(meet.clone());
-                for (i, one) in boxes.iter().enumerate() {
-                    let at = (i as i64 + turn as i64 % BOXES) * 64 * one.width;
-                    self.store_rows(body, (staging, add(own.clone(), c(at))), one, (member, first_row), work);
+                for (i, one) in (0..).zip(boxes) {
+                    let from = (staging, add(own.clone(), c(at((i, one)))));
+                    self.store_rows(body, from, one, (member, first_row), work);
                 }
                 continue;
             }

@@ -29,8 +29,6 @@ const CLUSTER_MEETING: f64 = 1500.0;
 /// (measured on an H100, five products of two consumers: 0.8 to 2.6%).
 const LATE: f64 = 1.015;
 
-const SIDES: [Side; 2] = [Side::A, Side::B];
-
 /// Instructions of a warp for an element that goes to another row: a load, a store, the row by a product and a shift, and the place; where
 /// it is turned, through shared memory (from the text; measured on an H100, a product with two such copies of rows takes 0.9 to 1.0 of what
 /// is predicted).
@@ -134,7 +132,7 @@ pub(super) fn inner(
         sms: gpu.usable(plan.cluster_size()).into(),
         // Before the first tile comes the tensor map.
         once: gpu.latency_dram,
-        aligned_ms: SIDES
+        aligned_ms: [Side::A, Side::B]
             .into_iter()
             .filter_map(|side| aligned(gemm, side))
             .map(|copy| align_ms(&copy, gemm, gpu))

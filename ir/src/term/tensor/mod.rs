@@ -53,7 +53,7 @@ pub mod mma_conditions {
 pub mod wgmma_conditions {
     pub use super::gemm::multiplies;
     pub use super::wgmma::{
-        aligned, box_columns, box_line, boxes, brought, by_rows, cluster, consumers, operands, places, rows, split,
+        across, aligned, box_columns, box_line, boxes, by_rows, cluster, consumers, operands, places, rows, split,
         stages, store, stream_k, sums, tile, tile_k, AlignedRows, BOXES,
     };
 }

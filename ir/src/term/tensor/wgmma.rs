@@ -3,7 +3,6 @@ use super::{boxes::Part, multiple, tiles, Boxes, Gemm, Raster, StreamK, TensorEr
 use crate::term::{Axis, Place, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 
 /// A schedule on `wgmma`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -314,11 +313,9 @@ pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
     if !super::gemm::multiplies(gemm.operand) {
         return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
     }
-    // What lies in memory is copied to rows along k.
-    let brought = brought(gemm);
-    for (side, across) in [("A", brought.a_transposed), ("B", !brought.b_transposed)] {
-        if across && gemm.operand.bytes() != 2 {
-            return Err(TensorError::Order { instruction: "wgmma", operand: gemm.operand, side });
+    for (name, side) in [("A", Side::A), ("B", Side::B)] {
+        if across(gemm, side) && gemm.operand.bytes() != 2 {
+            return Err(TensorError::Order { instruction: "wgmma", operand: gemm.operand, side: name });
         }
     }
     Ok(())
@@ -343,12 +340,11 @@ pub fn stages(stages: u32) -> Result<(), TensorError> {
 
 /// Whole instructions make the tile; the TMA moves it.
 pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
-    let gemm = &*brought(gemm);
     multiple("block tile m", m, 64 * i64::from(consumers) / parts(consumers, ping_pong))?;
-    let step = match (gemm.b_transposed, gemm.operand) {
-        (false, _) => BOX_COLUMNS[2],
-        (true, DType::I8) if n > 32 => 16,
-        (true, _) => 8,
+    let step = match (across(gemm, Side::B), gemm.operand) {
+        (true, _) => BOX_COLUMNS[2],
+        (false, DType::I8) if n > 32 => 16,
+        (false, _) => 8,
     };
     multiple("block tile n", n, step)?;
     if m > 256 || n > 256 {
@@ -382,7 +378,6 @@ pub fn cluster(
     [along_m, along_n]: [u32; 2],
     blocks: Option<u32>,
 ) -> Result<(), TensorError> {
-    let gemm = &*brought(gemm);
     let refuse = |why| Err(TensorError::Cluster { cluster: [along_m, along_n], why });
     let is_size = |extent: u32| extent.is_power_of_two() && extent <= MOST_CLUSTER;
     if !is_size(along_m) || !is_size(along_n) || along_m * along_n > MOST_CLUSTER {
@@ -400,7 +395,7 @@ pub fn cluster(
         let box_rows = if across { k } else { extent };
         box_rows % (8 * i64::from(sharing)) == 0
     };
-    if !whole(gemm.a_transposed, m, along_n) || !whole(!gemm.b_transposed, n, along_m) {
+    if !whole(across(gemm, Side::A), m, along_n) || !whole(across(gemm, Side::B), n, along_m) {
         return refuse("a block's part of a shared tile is no multiple of eight rows");
     }
     Ok(())
@@ -409,10 +404,9 @@ pub fn cluster(
 /// Every part of k has a tile; where a tile beyond the end of k would be the next product's, or other pixels, there is none.
 pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
     super::mma::split(gemm, tile_k, parts)?;
-    let gemm = &*brought(gemm);
     let ends_within = gemm.k % (tile_k * parts) != 0;
-    for (name, side, across) in [("A", Side::A, gemm.a_transposed), ("B", Side::B, !gemm.b_transposed)] {
-        if gemm.batch > 1 && across && ends_within && gemm.gathered(side).is_none() {
+    for (name, side) in [("A", Side::A), ("B", Side::B)] {
+        if gemm.batch > 1 && across(gemm, side) && ends_within && gemm.gathered(side).is_none() {
             return Err(TensorError::TensorMap(name, "its last tile along k would reach into the next product's"));
         }
         let boxes = boxes(gemm, side, [LEAST_ROWS, tile_k]).transpose()?;
@@ -468,13 +462,22 @@ impl AlignedRows {
     }
 }
 
-/// Elements of a row of an operand in memory, and its rows, of one product.
-fn in_memory(gemm: &Gemm, side: Side) -> (i64, i64) {
-    let (spatial, across) = match side {
-        Side::A => (gemm.m, gemm.a_transposed),
-        Side::B => (gemm.n, !gemm.b_transposed),
-    };
-    if across {
+/// Whether rows of an operand run across k where the TMA finds it: elements of other than 16 bits lie along k there, unless they are gathered.
+pub fn across(gemm: &Gemm, side: Side) -> bool {
+    stored_across(gemm, side) && (gemm.operand.bytes() == 2 || gemm.gathered(side).is_some())
+}
+
+fn stored_across(gemm: &Gemm, side: Side) -> bool {
+    match side {
+        Side::A => gemm.a_transposed,
+        Side::B => !gemm.b_transposed,
+    }
+}
+
+/// Elements of a row of an operand where the TMA finds it, and its rows, of one product.
+fn matrix(gemm: &Gemm, side: Side) -> (i64, i64) {
+    let spatial = if side == Side::A { gemm.m } else { gemm.n };
+    if across(gemm, side) {
         (spatial, gemm.k)
     } else {
         (gemm.k, spatial)
@@ -484,23 +487,11 @@ fn in_memory(gemm: &Gemm, side: Side) -> (i64, i64) {
 /// How an operand is copied first; `None` where it is taken as it is, or gathered.
 pub fn aligned(gemm: &Gemm, side: Side) -> Option<AlignedRows> {
     let unit = 16 / i64::from(gemm.operand.bytes()).max(1);
-    let across = if side == Side::A { gemm.a_transposed } else { !gemm.b_transposed };
-    let turned = across && gemm.operand.bytes() != 2;
-    let (row, rows) = in_memory(gemm, side);
-    let (row, rows) = if turned { (rows, row) } else { (row, rows) };
+    let turned = stored_across(gemm, side) && !across(gemm, side);
+    let (row, rows) = matrix(gemm, side);
     let copied = gemm.gathered(side).is_none() && (turned || row % unit != 0);
     let pitch = tiles(row, unit) * unit;
     copied.then(|| AlignedRows { batch: gemm.batch, rows: gemm.batch * rows, row, turned, pitch, unit })
-}
-
-/// The product of operands as they are once they are copied ([`aligned`]).
-pub fn brought(gemm: &Gemm) -> Cow<'_, Gemm> {
-    let [a, b] = [Side::A, Side::B].map(|side| aligned(gemm, side).is_some_and(|copy| copy.turned));
-    if !a && !b {
-        return Cow::Borrowed(gemm);
-    }
-    let (a_transposed, b_transposed) = (gemm.a_transposed && !a, gemm.b_transposed || b);
-    Cow::Owned(Gemm { a_transposed, b_transposed, ..gemm.clone() })
 }
 
 /// The TMA takes the operands' rows, as they are or copied first.
@@ -510,7 +501,7 @@ pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
             boxes?;
             continue;
         }
-        stacked(name, in_memory(&brought(gemm), side).1, gemm)?;
+        stacked(name, matrix(gemm, side).1, gemm)?;
         if aligned(gemm, side).is_some_and(|copy| copy.elements() > i64::from(i32::MAX)) {
             let why =
                 "its rows are not multiples of 16 bytes along k, and too long together to be copied to such as are";
@@ -523,10 +514,8 @@ pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
 /// How the TMA brings a factor that is gathered, in tiles of so many rows (columns) and values of k. `None`: memory holds its matrix.
 pub fn boxes(gemm: &Gemm, side: Side, [own, k]: [i64; 2]) -> Option<Result<Boxes, TensorError>> {
     let factor = gemm.gathered(side)?;
-    let (name, across) = match side {
-        Side::A => ("A", gemm.a_transposed),
-        Side::B => ("B", !gemm.b_transposed),
-    };
+    let name = if side == Side::A { "A" } else { "B" };
+    let across = across(gemm, side);
     // Stored across k, a box has some columns of the tile, and all values of k; else a span along k, and all rows.
     let (rows, k) = if across { (box_columns(own), k) } else { (own, tile_k(gemm.operand, 1)) };
     let bytes = i64::from(gemm.operand.bytes());

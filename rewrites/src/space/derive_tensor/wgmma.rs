@@ -13,8 +13,8 @@ use serde_json::{json, Value};
 pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], Untraced> {
     let gemm = &product.gemm;
     plan.check(gemm)?;
-    let brought = wgmma_conditions::brought(gemm);
-    let transposed = [brought.a_transposed, brought.b_transposed];
+    let [a_across, b_across] = SIDES.map(|side| wgmma_conditions::across(gemm, side));
+    let transposed = [a_across, !b_across];
     let op = Wgmma { n: plan.tile[1], operand: gemm.operand, transposed };
     let mut base = Writer::new(product, plan.tile, plan.split_k);
     base.aligned = SIDES.map(|side| wgmma_conditions::aligned(gemm, side));
