@@ -10,9 +10,10 @@ use satune_ir::affine::constant;
 use satune_ir::term::stream::StreamBlock;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
-use satune_ir::{files, Buffer, Program};
+use satune_ir::{files, visit, Buffer, ForKind, Program, Stmt};
 use satune_rewrites::space::stream::contractions;
 use satune_rewrites::space::{contraction, explored, EncodeError};
+use satune_rewrites::tree::all_realizes;
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
 
@@ -236,7 +237,13 @@ fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> (Program,
     let made = equations(&given);
     let wrong = if made == given { None } else { difference(&made, &given) };
     match wrong {
-        None => (made, None),
+        None => {
+            let undone = is_scheduled(&given) && !is_scheduled(&made);
+            let note = undone.then(|| {
+                "the program is scheduled already: explored is the program that it schedules, and its own schedule is not compared"
+            });
+            (made, note.map(String::from))
+        }
         Some(wrong) => {
             let note = format!(
                 "a bug: the form in which this program would be explored computes something else ({wrong}); it is explored as it \
@@ -245,6 +252,22 @@ fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> (Program,
             (given, Some(note))
         }
     }
+}
+
+/// Whether a program has loops that are no serial ones, buffers that are not in global memory, or blocks in blocks.
+fn is_scheduled(program: &Program) -> bool {
+    let mut found = false;
+    visit::walk_stmt(&program.body.block.body, &mut |s| {
+        found |= match s {
+            Stmt::For(l) => l.kind != ForKind::Serial,
+            Stmt::Realize(r) => {
+                let away = |b: &satune_ir::BufferId| program.buffer(*b).scope != "global";
+                r.block.alloc_buffers.iter().any(away) || !all_realizes(&r.block.body).is_empty()
+            }
+            _ => false,
+        };
+    });
+    found || program.body.block.alloc_buffers.iter().any(|b| program.buffer(*b).scope != "global")
 }
 
 /// A program that is no contraction; where plain kernels run its one sum, a note says why it is none.

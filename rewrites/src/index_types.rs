@@ -49,6 +49,13 @@ impl Indices {
     }
 }
 
+/// The same program with all of its indices of 64 bits.
+pub fn widened(program: &Program) -> Program {
+    let mut out = program.clone();
+    Indices { wide: true, ..Indices::default() }.settle(&mut out);
+    out
+}
+
 /// Calls `f` on every loop variable and iterator.
 fn each_variable(program: &Program, f: &mut dyn FnMut(&Var)) {
     let of_block = |b: &Block, f: &mut dyn FnMut(&Var)| b.iter_vars.iter().for_each(|iv| f(&iv.var));

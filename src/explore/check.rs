@@ -4,7 +4,8 @@ use crate::lower::program::LowerOptions;
 use crate::operators;
 use crate::scheduled::{self, Checked, Reduced};
 use satune_ir::term::{Axis, BlockLoop, Contraction, CoresPlan, Pipe, Schedule};
-use satune_ir::{tvmscript, Program};
+use satune_ir::{tvmscript, visit, Expr, Program};
+use satune_rewrites::tree;
 use std::collections::BTreeMap;
 
 /// The same plan on a problem of few blocks and k tiles: two tiles along m and n at most (the second cut where the
@@ -126,6 +127,39 @@ pub fn check(
     kernels.into_iter().nth(made.module.main).ok_or_else(|| "it has no kernels".into())
 }
 
+/// The program in which blocks after the contraction have parameters of their own for the operands that they read, and the names of
+/// what they read: with fewer values of each axis an operand's shape is another than theirs.
+pub(super) fn read_apart(mut program: Program, small: &Contraction) -> (Program, Vec<String>) {
+    let mut names = Vec::new();
+    for read in small.epilogue.iter().flat_map(|e| &e.reads) {
+        let mut name = read.name.clone();
+        let operand = [&small.a, &small.b].iter().any(|operand| operand.name == name);
+        let buffer = program.buffers.iter().find(|b| b.name == name).filter(|_| operand).cloned();
+        if let Some(buffer) = buffer {
+            let old = program.buffers.iter().position(|b| b.name == name).unwrap_or_default();
+            name.push_str("_beside");
+            let own = program.add_buffer(satune_ir::Buffer { name: name.clone(), ..buffer });
+            program.params.push(own);
+            let there = |e: &Expr| {
+                visit::map_expr(e, &mut |e| match e {
+                    Expr::Load(b, at) if b.0 as usize == old => Expr::Load(own, at),
+                    e => e,
+                })
+            };
+            tree::each_realize_mut(&mut program.body.block.body, &mut |r| {
+                if r.block.name == small.block_name {
+                    return;
+                }
+                r.block.body = Box::new(visit::map_stmt_exprs(&r.block.body, &mut |e| there(e)));
+                let reads = r.block.reads.iter_mut().filter(|region| region.buffer.0 as usize == old);
+                reads.for_each(|region| region.buffer = own);
+            });
+        }
+        names.push(name);
+    }
+    (program, names)
+}
+
 /// The source program of a contraction whose matrices lie in memory, with the contraction's extents.
 pub(super) fn source(small: &Contraction) -> Result<Program, String> {
     let whole = small.epilogue.as_ref().map(|e| &e.script);
@@ -141,7 +175,8 @@ pub(super) fn source(small: &Contraction) -> Result<Program, String> {
     let operands = [&small.a, &small.b, &small.c];
     let mut shapes: BTreeMap<String, Vec<i64>> = operands.map(|o| (o.name.clone(), extents(&o.dims))).into();
     let beside = |dims: &[Option<usize>]| dims.iter().map(|d| d.map_or(1, |d| result[d])).collect();
-    shapes.extend(chain().flat_map(|e| &e.reads).map(|read| (read.name.clone(), beside(&read.dims))));
+    let (program, names) = read_apart(program, small);
+    shapes.extend(chain().flat_map(|e| &e.reads).zip(names).map(|(read, name)| (name, beside(&read.dims))));
     shapes.extend(chain().flat_map(|e| &e.between).map(|name| (name.clone(), result.clone())));
     Ok(crate::streaming::resized(&program, &nests, &shapes))
 }

@@ -22,6 +22,7 @@ mod faults;
 mod files;
 mod fp8;
 mod fused;
+mod given;
 mod headers;
 mod hopper;
 mod host;

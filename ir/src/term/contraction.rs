@@ -109,6 +109,11 @@ pub struct Beside {
 }
 
 impl Contraction {
+    /// Whether a block after it reads a buffer, too: then copies of its elements are for the contraction alone.
+    pub fn reads_beside(&self, buffer: BufferId) -> bool {
+        self.epilogue.iter().flat_map(|e| &e.reads).any(|r| r.buffer == buffer)
+    }
+
     /// Axes of more than one value, besides m, n and k, along which elements are read again: spatial ones that one operand has and
     /// the other has not, and further ones that are summed over. Its space has no tiles along them.
     pub fn untiled(&self) -> impl Iterator<Item = &(Axis, AxisInfo)> {

@@ -1,7 +1,9 @@
 //! The meaning of a program with tensor intrinsics: the same program, with what each of them computes in its place.
 //! Nothing marks a block as tensorized, so its body is compared with every implementation of so many parameters.
 use super::{all, Instance, Intrinsic, Lie};
-use satune_ir::{structural, Block, BlockId, BlockRealize, BufferId, Program, Stmt};
+use crate::index_types::widened;
+use satune_ir::affine::constant;
+use satune_ir::{structural, Block, BlockId, BlockRealize, Buffer, BufferId, Program, Stmt};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -81,16 +83,19 @@ fn known(program: &Program, loads: &Loads, block: &Block) -> Option<(Arc<Intrins
             }
         }
         // Buffers first: comparing them is cheap, and copying programs is not.
+        let extents = |b: &Buffer| b.shape.iter().map(constant).collect::<Vec<_>>();
         let alike = views.iter().zip(&implementation.params).all(|(x, y)| {
             let (x, y) = (program.buffer(*x), implementation.buffer(*y));
-            x.dtype == y.dtype && x.scope == y.scope && x.shape == y.shape && x.strides.len() == y.strides.len()
+            x.dtype == y.dtype && x.scope == y.scope && extents(x) == extents(y) && x.strides.len() == y.strides.len()
         });
         if !alike {
             return None;
         }
         let here = alone(program, &views, &block.body);
         let there = alone(implementation, &implementation.params, &implementation.body.block.body);
-        structural::equal(&here, &there).is_ok().then_some((intrinsic, views))
+        // In a program whose indices have 64 bits, those of the implementation have them, too.
+        let same = structural::equal(&here, &there).is_ok() || structural::equal(&here, &widened(&there)).is_ok();
+        same.then_some((intrinsic, views))
     })
 }
 

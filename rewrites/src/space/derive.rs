@@ -109,13 +109,12 @@ impl Writer<'_> {
             self.named("cache_write", [var(main), json!(0), json!("local")], "c_local");
         }
         for side in [Side::A, Side::B] {
-            let index = self.contraction.operand(side).index;
             let staging = *self.plan.staging(side);
             if staging.shared.is_some() {
-                self.named("cache_read", [var(main), json!(index), json!("shared")], &shared_name(side));
+                self.cache_read(self.contraction, main, side, "shared", &shared_name(side));
             }
             if staging.local.is_some() {
-                self.named("cache_read", [var(main), json!(index), json!("local")], &local_name(side));
+                self.cache_read(self.contraction, main, side, "local", &local_name(side));
             }
         }
     }

@@ -21,6 +21,7 @@ pub mod rules;
 pub mod stream;
 mod strided;
 mod tuples;
+mod unscheduled;
 mod writer;
 
 use crate::simplified::simplified;
@@ -37,11 +38,12 @@ pub use menu::{Fuel, Limits, Menu};
 pub(crate) use nests::nest_over;
 pub use reducer_forms::in_reducer_forms;
 
-/// The program that is explored for a source: buffers row by row, a reduction for each result, reductions in the form of reducers,
+/// The program that is explored for a source: one without the schedule that it has already, buffers row by row, a reduction for each result, reductions in the form of reducers,
 /// indices in their shortest form, what is updated in place copied before, channels by their groups, factors that are computed as
 /// buffers of their own, neighbouring axes of products as one, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
-    let source = tuples::taken_apart(&strided::row_major(source), stream::sums_rows);
+    let source = strided::row_major(&unscheduled::unscheduled(source));
+    let source = tuples::taken_apart(&source, stream::sums_rows);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
     let program = flattened::flattened(&factored::factored(&grouped::grouped(&program)));
     in_order::in_order(&program, stream::takes)

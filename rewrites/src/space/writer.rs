@@ -1,6 +1,6 @@
 //! What writers of traces share: the calls so far, fresh names, and how results of earlier calls are named.
 use crate::trace::{Call, Out, Trace};
-use satune_ir::term::{Axis, Contraction};
+use satune_ir::term::{Axis, Contraction, Side};
 use serde_json::{json, Value};
 
 /// TensorIR's annotation of a copy to shared memory that passes through registers, where a tile waits while another one is
@@ -111,6 +111,14 @@ pub(in crate::space) trait TraceWriter {
         };
         let padding: Vec<i64> = axes.iter().map(of).collect();
         self.call("pad_einsum", [var("block"), json!(padding)]);
+    }
+
+    /// A copy of what the contraction, in `block`, reads as this operand: for nothing else where a block after it reads the buffer, too.
+    fn cache_read(&mut self, contraction: &Contraction, block: &str, side: Side, scope: &str, name: &str) {
+        let operand = contraction.operand(side);
+        let alone = contraction.reads_beside(operand.buffer).then(|| json!([var(block)]));
+        let args = [var(block), json!(operand.index), json!(scope)];
+        self.named("cache_read", args.into_iter().chain(alone), name);
     }
 
     /// What comes after the contraction goes into the last of its blocks, and that one into the write-back of the sums: the

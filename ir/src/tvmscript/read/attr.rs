@@ -1,6 +1,7 @@
 //! Annotations: constants, lists and dictionaries.
 use super::super::error::{Fail, Res};
 use super::reader::Reader;
+use super::syntax::{call, Args};
 use crate::{Annotations, Attr, DType, Expr};
 use ruff_python_ast as ast;
 
@@ -29,6 +30,10 @@ impl Reader {
                     map.insert(super::syntax::string(key)?, self.attr(&item.value)?);
                 }
                 Attr::Dict(map)
+            }
+            // What a function is compiled for: kept as it is named.
+            ast::Expr::Call(c) if call(e).is_some_and(|(name, _)| name == "target") => {
+                self.attr(Args::new(c, &["target_config", "host"])?.need("target_config")?)?
             }
             other => match self.expr(other)? {
                 Expr::Int(v, DType::Bool) => Attr::Bool(v != 0),

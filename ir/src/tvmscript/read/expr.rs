@@ -7,6 +7,12 @@ use crate::{fp8, semantics, BinOp, BufferId, DType, Expr};
 use ruff_python_ast as ast;
 use std::sync::Arc;
 
+/// Reads an integer in 64 bits.
+type Whole<'a> = &'a dyn Fn(&mut Reader, &ast::Expr) -> Res<Expr>;
+
+/// The two shifts of a product of fixed-point numbers, to the left before it and to the right after it.
+type Shifts<'a> = &'a dyn Fn(&mut Reader, Whole) -> Res<[Expr; 2]>;
+
 /// Deepest expression: later passes recurse over it.
 const DEEPEST: usize = 400;
 
@@ -275,7 +281,8 @@ impl Reader {
             })
         };
         if let Some(mut op) = two(&name) {
-            let args = Args::new(c, &["a", "b", "span"])?;
+            // TensorIR ignores a type that is named here.
+            let args = Args::new(c, &["a", "b", "span", "dtype"])?;
             let (x, y) = (self.read(args.need("a")?)?, self.read(args.need("b")?)?);
             if name == "Div" && (self.dtype_of(&x).is_float() || self.dtype_of(&y).is_float()) {
                 op = BinOp::Div;
@@ -312,6 +319,25 @@ impl Reader {
                 let one = self.cast(e, int32(1), self.dtype_of(&sum))?;
                 let sum = self.binary(e, BinOp::Sub, sum, one)?;
                 self.binary(e, BinOp::FloorDiv, sum, y)
+            }
+            "q_multiply_shift" => {
+                let args = Args::new(c, &["x", "y", "q", "s", "span", "dtype"])?;
+                self.fixed_point(e, [args.need("x")?, args.need("y")?, args.need("q")?], &|reader, whole| {
+                    let (s, zero) = (whole(reader, args.need("s")?)?, Expr::Int(0, DType::I64));
+                    let negative = reader.binary(e, BinOp::Sub, zero.clone(), s.clone())?;
+                    Ok([reader.binary(e, BinOp::Max, s, zero.clone())?, reader.binary(e, BinOp::Max, negative, zero)?])
+                })
+            }
+            "q_multiply_shift_per_axis" => {
+                const NAMES: [&str; 9] =
+                    ["x", "y", "ls", "rs", "q", "is_lshift_required", "is_rshift_required", "span", "dtype"];
+                let args = Args::new(c, &NAMES)?;
+                self.fixed_point(e, [args.need("x")?, args.need("y")?, args.need("q")?], &|reader, whole| {
+                    let left = whole(reader, args.need("ls")?)?;
+                    let wanted = reader.condition(args.need("is_lshift_required")?)?;
+                    let left = reader.select(e, false, wanted, left, Expr::Int(0, DType::I64))?;
+                    Ok([left, whole(reader, args.need("rs")?)?])
+                })
             }
             "reinterpret" => {
                 let args = Args::new(c, &["dtype", "value", "span"])?;
@@ -357,13 +383,35 @@ impl Reader {
                 Ok(Expr::Call(name.as_str().into(), args, dtype))
             }
             _ => {
-                if let Some(k) = c.arguments.keywords.first() {
+                let ignored =
+                    |k: &&ast::Keyword| !k.arg.as_ref().is_some_and(|n| matches!(n.as_str(), "dtype" | "span"));
+                if let Some(k) = c.arguments.keywords.iter().find(ignored) {
                     return Err(Fail::on(k, format!("T.{name} takes no named arguments here")));
                 }
                 let args = c.arguments.args.iter().map(|a| self.read(a)).collect::<Res<Vec<_>>>()?;
                 self.intrinsic(e, &name, args)
             }
         }
+    }
+
+    /// `(x << left) * y`, of which `y` has `q` bits behind its point, rounded to the nearest and shifted right by `right` more: in 64
+    /// bits, as TensorIR's `q_multiply_shift` is defined, of whose shifts one is always there. The shifts are read by the caller.
+    fn fixed_point(&mut self, e: &ast::Expr, [x, y, q]: [&ast::Expr; 3], shifts: Shifts) -> Res<Expr> {
+        let whole = |reader: &mut Reader, at: &ast::Expr| {
+            let x = reader.read(at)?;
+            reader.cast(at, x, DType::I64)
+        };
+        let (x, y, q) = (whole(self, x)?, whole(self, y)?, whole(self, q)?);
+        let [left, right] = shifts(self, &whole)?;
+        let one = || Expr::Int(1, DType::I64);
+        let shifted = self.binary(e, BinOp::Shl, x, left)?;
+        let product = self.binary(e, BinOp::Mul, shifted, y)?;
+        let total = self.binary(e, BinOp::Add, right, q)?;
+        let below = self.binary(e, BinOp::Sub, total.clone(), one())?;
+        let half = self.binary(e, BinOp::Shl, one(), below)?;
+        let rounded = self.binary(e, BinOp::Add, product, half)?;
+        let out = self.binary(e, BinOp::Shr, rounded, total)?;
+        self.cast(e, out, DType::I32)
     }
 
     /// `min(a, b)`, `max(a, b)`, `float("inf")` of Python.

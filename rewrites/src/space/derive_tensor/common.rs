@@ -246,14 +246,13 @@ impl<'a> Writer<'a> {
 
     /// An operand's tiles in shared memory: a copy, or the padded operand itself.
     pub fn cache_operand(&mut self, main: &str, side: Side) {
-        let operand = self.contraction.operand(side);
         if self.pads(side) {
             let matrix = self.contraction.matrix(side);
             let copy = if self.aligned_of(side).is_some() { "_global" } else { "" };
             self.named("get_sblock", [json!(format!("{matrix}{copy}_pad"))], shared(side));
             self.call("set_scope", [var(shared(side)), json!(0), json!("shared")]);
         } else {
-            self.named("cache_read", [var(main), json!(operand.index), json!("shared")], shared(side));
+            self.cache_read(self.contraction, main, side, "shared", shared(side));
         }
     }
 

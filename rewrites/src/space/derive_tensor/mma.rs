@@ -38,8 +38,7 @@ impl MmaWriter<'_> {
             self.base.cache_operand(main, side);
         }
         for side in SIDES {
-            let index = self.base.contraction.operand(side).index;
-            self.base.named("cache_read", [var(main), json!(index), json!("warp")], fragment(side));
+            self.base.cache_read(self.base.contraction, main, side, "warp", fragment(side));
         }
         self.base.inlined(self.base.contraction);
         self.nest();

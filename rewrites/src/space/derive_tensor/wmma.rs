@@ -22,8 +22,7 @@ impl MmaWriter<'_> {
             self.base.cache_operand(main, side);
         }
         for side in SIDES {
-            let (index, scope) = (self.base.contraction.operand(side).index, scope(side));
-            self.base.named("cache_read", [var(main), json!(index), json!(scope)], fragment(side));
+            self.base.cache_read(self.base.contraction, main, side, scope(side), fragment(side));
         }
         self.base.inlined(self.base.contraction);
         self.nest();

@@ -1,0 +1,142 @@
+//! Programs that are scheduled already: what is explored for them is the program that they schedule.
+use crate::support::{executed, gemm, h200, samples, script, source, space};
+use rand::SeedableRng;
+use satune::source::work_of_script;
+use satune_extract::Counts;
+use satune_ir::term::CoresPlan;
+use satune_ir::{structural, tvmscript, DType, Program};
+use satune_rewrites::space::explored;
+
+fn is_taken_back(scheduled: &Program, source: &Program, told: &str) {
+    let (made, wanted) = (explored(scheduled), explored(source));
+    if let Err(difference) = structural::equal(&made, &wanted) {
+        panic!("{difference:?}\n{told}\n{}\n{}", tvmscript::print(scheduled), tvmscript::print(&made));
+    }
+}
+
+/// From any member of a space one comes back to its source: so what is explored from there is the same space.
+#[test]
+fn members_of_a_space_lead_to_its_source() {
+    for contraction in [
+        gemm(None, 64, 96, 128, DType::F32, DType::F32, "NN"),
+        gemm(None, 60, 36, 50, DType::F16, DType::F32, "NT"),
+        gemm(Some(3), 32, 48, 64, DType::F32, DType::F32, "TN"),
+    ] {
+        let (source, space) = (source(&contraction), space(&contraction));
+        let counts = Counts::of(&space);
+        let mut rng = rand::rngs::StdRng::seed_from_u64(11);
+        for _ in 0..samples(12) {
+            let plan = CoresPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), &contraction).unwrap();
+            let made = satune::scheduled::of_plan(&source, &plan, &contraction, &h200()).unwrap();
+            is_taken_back(&made.program, &source, &plan.describe().join("\n"));
+        }
+    }
+}
+
+/// As MetaSchedule leaves a product: with what it adds to be bound, copied and tensorized.
+const SCHEDULED: &str = "
+local = T.sblock_alloc_buffer((128, 128), scope=\"local\")
+shared = T.sblock_alloc_buffer((128, 64), scope=\"shared\")
+for b in T.thread_binding(16, thread=\"blockIdx.x\"):
+    for t in T.thread_binding(64, thread=\"threadIdx.x\"):
+        for i_init, j_init in T.grid(4, 4):
+            with T.sblock(\"C_init\"):
+                vi = T.axis.spatial(128, b // 4 * 32 + t // 8 * 4 + i_init)
+                vj = T.axis.spatial(128, b % 4 * 32 + t % 8 * 4 + j_init)
+                local[vi, vj] = T.float32(0)
+        for k_0 in range(8):
+            for f in range(256):
+                with T.sblock(\"shared\"):
+                    v0 = T.axis.spatial(128, b // 4 * 32 + f // 8)
+                    v1 = T.axis.spatial(64, k_0 * 8 + f % 8)
+                    T.sblock_attr({\"meta_schedule.cooperative_fetch\": 2})
+                    shared[v0, v1] = A[v0, v1]
+            for k_1, i, j in T.grid(8, 4, 4):
+                with T.sblock(\"C_update\"):
+                    vi = T.axis.spatial(128, b // 4 * 32 + t // 8 * 4 + i)
+                    vj = T.axis.spatial(128, b % 4 * 32 + t % 8 * 4 + j)
+                    vk = T.axis.reduce(64, k_0 * 8 + k_1)
+                    local[vi, vj] = local[vi, vj] + shared[vi, vk] * B[vk, vj]
+        for i, j in T.grid(4, 4):
+            with T.sblock(\"write\"):
+                vi = T.axis.spatial(128, b // 4 * 32 + t // 8 * 4 + i)
+                vj = T.axis.spatial(128, b % 4 * 32 + t % 8 * 4 + j)
+                C[vi, vj] = local[vi, vj]
+";
+
+#[test]
+fn a_schedule_from_elsewhere_is_explored_as_what_it_schedules() {
+    let text = script("A: 128, 64 float32; B: 64, 128 float32; C: 128, 128 float32", SCHEDULED);
+    let work = work_of_script("given.py", &text).unwrap();
+    let contraction = work.workload().contraction().unwrap();
+    let extents: Vec<i64> = contraction.iters.iter().map(|(_, info)| info.extent).collect();
+    assert_eq!((extents, contraction.block_name.as_str()), (vec![128, 128, 64], "C"));
+    let notes = work.workload().notes();
+    assert!(notes.iter().any(|n| n.contains("is scheduled already")), "{notes:?}");
+    // One that leaves out the last values of k is another program, and no product.
+    let fewer = text.replace("for k_0 in range(8)", "for k_0 in range(7)");
+    assert_ne!(fewer, text);
+    let other = work_of_script("given.py", &fewer);
+    assert!(other.is_err() || other.is_ok_and(|work| work.workload().contraction().is_none()));
+}
+
+fn product(types: [&str; 3], int: &str, after: &str) -> String {
+    let [factor, sum, result] = types;
+    let n = |extent: i64| format!("{int}({extent})");
+    let cast = |e: &str| if factor == sum { e.to_string() } else { format!("T.Cast(\"{sum}\", {e})") };
+    let (a, b) = (cast("A[vi, vk]"), cast("B[vj, vk]"));
+    let zero = if sum == "int32" { "0".into() } else { format!("T.{sum}(0)") };
+    let shape = format!("{0}, {0}", n(512));
+    let body = format!(
+        "
+S = T.sblock_alloc_buffer(({shape}), \"{sum}\")
+for i, j, k in T.grid({0}, {0}, {0}):
+    with T.sblock(\"S\"):
+        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
+        with T.init():
+            S[vi, vj] = {zero}
+        S[vi, vj] = S[vi, vj] + {a} * {b}
+for i, j in T.grid({0}, {0}):
+    with T.sblock(\"C\"):
+        vi, vj = T.axis.remap(\"SS\", [i, j])
+        C[vi, vj] = {after}
+",
+        n(512)
+    );
+    script(&format!("A: {shape} {factor}; B: {shape} {factor}; C: {shape} {result}"), &body)
+}
+
+/// Programs from Relax have indices of 64 bits: so have the implementations of tensor intrinsics in them.
+#[test]
+fn indices_of_64_bits_are_taken_on_tensor_cores() {
+    let half = product(["float16", "float32", "float16"], "T.int64", "T.Cast(\"float16\", S[vi, vj])");
+    let [b, n, k] = ["T.int64(12)", "T.int64(197)", "T.int64(64)"];
+    let params = format!("A: {b}, {n}, {k} int8; B: {b}, {n}, {k} int8; C: {b}, {n}, {n} int32");
+    let body = format!(
+        "
+for b, i, j, k in T.grid({b}, {n}, {n}, {k}):
+    with T.sblock(\"C\"):
+        vb, vi, vj, vk = T.axis.remap(\"SSSR\", [b, i, j, k])
+        with T.init():
+            C[vb, vi, vj] = 0
+        C[vb, vi, vj] = C[vb, vi, vj] + T.Cast(\"int32\", A[vb, vi, vk]) * T.Cast(\"int32\", B[vb, vj, vk])
+"
+    );
+    let bytes = script(&params, &body);
+    for (text, gpu) in [(&half, "h200"), (&half, "a100"), (&half, "t4"), (&bytes, "h200")] {
+        let report = executed(text, gpu, 2);
+        let plan = report["candidates"][0]["schedule"].to_string();
+        assert!(plan.contains("mma"), "{gpu}: {plan}");
+    }
+}
+
+/// What is added to a product may be one of its factors.
+#[test]
+fn a_factor_is_read_again_after_the_product() {
+    executed(&product(["float32"; 3], "", "S[vi, vj] + A[vi, vj]"), "h200", 2);
+    executed(&product(["float32"; 3], "", "S[vi, vj] * B[vj, vi] + A[vj, vi]"), "a100", 2);
+    let half = product(["float16", "float32", "float16"], "", "T.Cast(\"float16\", S[vi, vj]) + A[vi, vj]");
+    for gpu in ["h200", "a100", "v100"] {
+        executed(&half, gpu, 2);
+    }
+}
