@@ -239,9 +239,9 @@ fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> (Program,
     match wrong {
         None => {
             let undone = is_scheduled(&given) && !is_scheduled(&made);
-            let note = undone.then(|| {
-                "the program is scheduled already: explored is the program that it schedules, and its own schedule is not compared"
-            });
+            let note = undone.then_some(
+                "the program is scheduled already: explored is the program that it schedules, and its own schedule is not compared",
+            );
             (made, note.map(String::from))
         }
         Some(wrong) => {

@@ -150,7 +150,7 @@ pub(super) fn read_apart(mut program: Program, small: &Contraction) -> (Program,
                 if r.block.name == small.block_name {
                     return;
                 }
-                r.block.body = Box::new(visit::map_stmt_exprs(&r.block.body, &mut |e| there(e)));
+                *r.block.body = visit::map_stmt_exprs(&r.block.body, &mut |e| there(e));
                 let reads = r.block.reads.iter_mut().filter(|region| region.buffer.0 as usize == old);
                 reads.for_each(|region| region.buffer = own);
             });
