@@ -145,3 +145,32 @@ fn intrinsics_are_read_where_they_are_registered() {
         assert!(error.message.contains(why), "{line}: {}", error.message);
     }
 }
+
+/// A type that a function is given beside its arguments is none of its own. Products of fixed-point numbers are rounded to the nearest.
+#[test]
+fn types_beside_arguments_and_fixed_point_products() {
+    let body = |value: &str| format!("for i in range(16):\n    B[i] = {value}");
+    let named = read("p.py", &double(PARAMS, &body("T.exp(A[i], dtype=\"float32\")")));
+    structural::equal(&named, &read("p.py", &double(PARAMS, &body("T.exp(A[i])")))).unwrap();
+    let error = refused("p.py", &double(PARAMS, &body("T.exp(A[i], base=2)")));
+    assert!(error.contains("takes no named arguments"), "{error}");
+    let whole = "A: T.Buffer((4,), \"int32\"), Y: T.Buffer((4,), \"int32\"), B: T.Buffer((4,), \"int32\")";
+    for (value, of) in [
+        ("T.q_multiply_shift_per_axis(A[i], Y[i], 2, 1, 31, True, True, dtype=\"int32\")", [2, 1]),
+        ("T.q_multiply_shift_per_axis(A[i], Y[i], 2, 1, 31, False, True)", [0, 1]),
+        ("T.q_multiply_shift(A[i], Y[i], 31, 3)", [3, 0]),
+        ("T.q_multiply_shift(A[i], Y[i], 31, -4)", [0, 4]),
+    ] {
+        let program = read("q.py", &double(whole, &format!("for i in range(4):\n    B[i] = {value}")));
+        let (a, y) = ([1000, -1000, 7, 123_456], [1 << 30, 1_500_000_000, -1_500_000_000, 3]);
+        let array =
+            |values: [i32; 4]| interp::Array::from_i64(satune_ir::DType::I32, &[4], &values.map(i64::from)).unwrap();
+        let after = interp::run(&program, &[array(a), array(y), array([0; 4])]).unwrap();
+        let [left, right] = of;
+        let exact =
+            |i: usize| (i64::from(a[i]) << left) as f64 * f64::from(y[i]) / (f64::from(1 << right) * 2f64.powi(31));
+        for (i, got) in after[2].to_f64().into_iter().enumerate() {
+            assert!((got - exact(i)).abs() <= 0.5, "{value}: {got}, {}", exact(i));
+        }
+    }
+}

@@ -4,7 +4,7 @@ use crate::lower::program::LowerOptions;
 use crate::operators;
 use crate::scheduled::{self, Checked, Reduced};
 use satune_ir::term::{Axis, BlockLoop, Contraction, CoresPlan, Pipe, Schedule};
-use satune_ir::{tvmscript, visit, Expr, Program};
+use satune_ir::{tvmscript, visit, Buffer, BufferId, Expr, Program};
 use satune_rewrites::tree;
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ pub fn reduced(schedule: &Schedule, contraction: &Contraction, options: &LowerOp
         }
         None => {
             let (plan, small) = shrink(plan, contraction);
-            let source = source(&small)?;
+            let (source, small) = source(&small)?;
             (plan, source, small)
         }
     };
@@ -127,46 +127,55 @@ pub fn check(
     kernels.into_iter().nth(made.module.main).ok_or_else(|| "it has no kernels".into())
 }
 
-/// The program in which blocks after the contraction have parameters of their own for the operands that they read, and the names of
-/// what they read: with fewer values of each axis an operand's shape is another than theirs.
-pub(super) fn read_apart(mut program: Program, small: &Contraction) -> (Program, Vec<String>) {
-    let mut names = Vec::new();
-    for read in small.epilogue.iter().flat_map(|e| &e.reads) {
-        let mut name = read.name.clone();
-        let operand = [&small.a, &small.b].iter().any(|operand| operand.name == name);
-        let buffer = program.buffers.iter().find(|b| b.name == name).filter(|_| operand).cloned();
-        if let Some(buffer) = buffer {
-            let old = program.buffers.iter().position(|b| b.name == name).unwrap_or_default();
-            name.push_str("_beside");
-            let own = program.add_buffer(satune_ir::Buffer { name: name.clone(), ..buffer });
-            program.params.push(own);
-            let there = |e: &Expr| {
-                visit::map_expr(e, &mut |e| match e {
-                    Expr::Load(b, at) if b.0 as usize == old => Expr::Load(own, at),
-                    e => e,
-                })
-            };
-            tree::each_realize_mut(&mut program.body.block.body, &mut |r| {
-                if r.block.name == small.block_name {
-                    return;
-                }
-                *r.block.body = visit::map_stmt_exprs(&r.block.body, &mut |e| there(e));
-                let reads = r.block.reads.iter_mut().filter(|region| region.buffer.0 as usize == old);
-                reads.for_each(|region| region.buffer = own);
-            });
-        }
-        names.push(name);
+/// The program, and its contraction, in which blocks after the contraction have parameters of their own for the operands that they read:
+/// with fewer values of each axis an operand's shape is another than theirs.
+pub(super) fn read_apart(program: Program, contraction: &Contraction) -> Result<(Program, Contraction), String> {
+    let mut small = contraction.clone();
+    let Some(epilogue) = &mut small.epilogue else { return Ok((program, small)) };
+    let operands = [contraction.a.name.as_str(), &contraction.b.name];
+    if !epilogue.reads.iter().any(|read| operands.contains(&read.name.as_str())) {
+        return Ok((program, small));
     }
-    (program, names)
+    let mut program = program;
+    for read in epilogue.reads.iter_mut().filter(|read| operands.contains(&read.name.as_str())) {
+        let named = (0u32..).map(BufferId).zip(&program.buffers).find(|(_, b)| b.name == read.name);
+        let Some((old, buffer)) = named.map(|(id, b)| (id, b.clone())) else { continue };
+        read.name.push_str("_beside");
+        let own = program.add_buffer(Buffer { name: read.name.clone(), ..buffer });
+        program.params.push(own);
+        let there = |e: &Expr| {
+            visit::map_expr(e, &mut |e| match e {
+                Expr::Load(b, at) if b == old => Expr::Load(own, at),
+                e => e,
+            })
+        };
+        tree::each_realize_mut(&mut program.body.block.body, &mut |r| {
+            if r.block.name != contraction.block_name {
+                *r.block.body = visit::map_stmt_exprs(&r.block.body, &mut |e| there(e));
+                let reads = r.block.reads.iter_mut().filter(|region| region.buffer == old);
+                reads.for_each(|region| region.buffer = own);
+            }
+        });
+    }
+    epilogue.script = tvmscript::print(&program);
+    let program = tvmscript::parse(&epilogue.script).map_err(|e| e.to_string())?;
+    for read in &mut epilogue.reads {
+        let place = program.buffers.iter().position(|b| b.name == read.name).and_then(|at| u32::try_from(at).ok());
+        read.buffer = place.map_or(read.buffer, BufferId);
+    }
+    Ok((program, small))
 }
 
 /// The source program of a contraction whose matrices lie in memory, with the contraction's extents.
-pub(super) fn source(small: &Contraction) -> Result<Program, String> {
+/// The contraction is that of the program.
+pub(super) fn source(small: &Contraction) -> Result<(Program, Contraction), String> {
     let whole = small.epilogue.as_ref().map(|e| &e.script);
     let Some(script) = whole.or(small.combine.as_ref().map(|c| &c.script)) else {
-        return tvmscript::parse(&operators::script(small)).map_err(|e| e.to_string());
+        let program = tvmscript::parse(&operators::script(small)).map_err(|e| e.to_string())?;
+        return Ok((program, small.clone()));
     };
     let program = tvmscript::parse(script).map_err(|e| e.to_string())?;
+    let (program, small) = read_apart(program, small)?;
     let extents = |dims: &[Axis]| -> Vec<i64> { dims.iter().map(|a| small.extent(*a)).collect() };
     let result = extents(&small.c.dims);
     let chain = || small.epilogue.iter();
@@ -175,8 +184,8 @@ pub(super) fn source(small: &Contraction) -> Result<Program, String> {
     let operands = [&small.a, &small.b, &small.c];
     let mut shapes: BTreeMap<String, Vec<i64>> = operands.map(|o| (o.name.clone(), extents(&o.dims))).into();
     let beside = |dims: &[Option<usize>]| dims.iter().map(|d| d.map_or(1, |d| result[d])).collect();
-    let (program, names) = read_apart(program, small);
-    shapes.extend(chain().flat_map(|e| &e.reads).zip(names).map(|(read, name)| (name, beside(&read.dims))));
+    shapes.extend(chain().flat_map(|e| &e.reads).map(|read| (read.name.clone(), beside(&read.dims))));
     shapes.extend(chain().flat_map(|e| &e.between).map(|name| (name.clone(), result.clone())));
-    Ok(crate::streaming::resized(&program, &nests, &shapes))
+    let program = crate::streaming::resized(&program, &nests, &shapes);
+    Ok((program, small))
 }

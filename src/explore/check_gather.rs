@@ -31,7 +31,7 @@ pub(super) fn smaller(
     kept: KeptTiles,
 ) -> Result<(Program, Contraction), String> {
     let program = tvmscript::parse(&gather.script).map_err(|e| e.to_string())?;
-    let (program, _) = super::check::read_apart(program, contraction);
+    let (program, _) = super::check::read_apart(program, contraction)?;
     let extents = tied(&program, &contraction.block_name, extents(gather, wanted, kept));
     let source = resized(&program, &contraction.block_name, &extents);
     let small = space::contraction(&source).map_err(|e| format!("a smaller problem is refused: {e}"))?;

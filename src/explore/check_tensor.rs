@@ -96,7 +96,7 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
             let kept = KeptTiles { tiles, k_tile: of.map(|(tile, _)| tile[2]) };
             super::check_gather::smaller(contraction, gather, &wanted, kept)?
         }
-        None => (super::check::source(&wanted)?, wanted),
+        None => super::check::source(&wanted)?,
     };
     let made = scheduled::of_schedule(&source, &schedule, &small, &LowerOptions::default());
     Ok((Reduced { made: made.map_err(|e| e.to_string())?, source }, small))

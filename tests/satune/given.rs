@@ -124,9 +124,22 @@ for b, i, j, k in T.grid({b}, {n}, {n}, {k}):
     );
     let bytes = script(&params, &body);
     for (text, gpu) in [(&half, "h200"), (&half, "a100"), (&half, "t4"), (&bytes, "h200")] {
-        let report = executed(text, gpu, 2);
-        let plan = report["candidates"][0]["schedule"].to_string();
-        assert!(plan.contains("mma"), "{gpu}: {plan}");
+        on_tensor_cores(&executed(text, gpu, 2), gpu);
+    }
+}
+
+fn on_tensor_cores(report: &serde_json::Value, gpu: &str) {
+    let plan = report["candidates"][0]["schedule"].to_string();
+    assert!(plan.contains("mma"), "{gpu}: {plan}");
+}
+
+/// Arithmetic on narrow floats after a product is that of its type: each step is rounded.
+#[test]
+fn blocks_after_a_product_may_compute_in_narrow_floats() {
+    for (dtype, gpu) in [("float16", "h200"), ("bfloat16", "a100"), ("float16", "t4")] {
+        let rounded = format!("T.Cast(\"{dtype}\", S[vi, vj])");
+        let after = format!("T.max({rounded} * A[vi, vj] + B[vi, vj], T.{dtype}(0.25)) - T.{dtype}(0.1)");
+        on_tensor_cores(&executed(&product([dtype, "float32", dtype], "", &after), gpu, 2), gpu);
     }
 }
 
@@ -137,6 +150,6 @@ fn a_factor_is_read_again_after_the_product() {
     executed(&product(["float32"; 3], "", "S[vi, vj] * B[vj, vi] + A[vj, vi]"), "a100", 2);
     let half = product(["float16", "float32", "float16"], "", "T.Cast(\"float16\", S[vi, vj]) + A[vi, vj]");
     for gpu in ["h200", "a100", "v100"] {
-        executed(&half, gpu, 2);
+        on_tensor_cores(&executed(&half, gpu, 2), gpu);
     }
 }

@@ -168,6 +168,11 @@ pub(super) fn read(contraction: &Contraction) -> Result<(Epilogue, Vec<Read>), S
             other => reader.read(other),
         }?;
     }
+    // It is rounded as it is stored.
+    let made = match made {
+        Epilogue::Rounded(to, inner) if to == result => *inner,
+        other => other,
+    };
     Ok((made, reads))
 }
 
@@ -195,13 +200,18 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn read(&self, expr: &Expr) -> Result<Epilogue, String> {
         let typed = |e: &Expr| match fold::dtype(e, &self.program.buffers) {
-            DType::F32 => Ok(()),
+            dtype if float(dtype) => Ok(dtype),
             other => Err(format!("a block computes in {}", other.name())),
+        };
+        // `+`, `-`, `*` and `/` of narrower floats are those in f32, rounded once more: it has more than twice their digits.
+        let rounded = |dtype: DType, made: Epilogue| match dtype {
+            DType::F32 => made,
+            narrow => Epilogue::Rounded(narrow, Box::new(made)),
         };
         match expr {
             Expr::Load(buffer, _) => self.load(*buffer),
             Expr::Int(value, _) => Ok(Epilogue::Number(*value as f64)),
-            Expr::Float(bits, _) => Ok(Epilogue::Number(f64::from_bits(*bits))),
+            Expr::Float(bits, dtype) => Ok(Epilogue::Number(Scalar::float(f64::from_bits(*bits), *dtype).as_f64())),
             Expr::Cast(DType::F32, inner) => self.read(inner),
             Expr::Cast(to, inner) if float(*to) => {
                 typed(inner)?;
@@ -209,11 +219,14 @@ impl Reader<'_> {
             }
             Expr::Cast(to, _) => Err(format!("a block converts to {}", to.name())),
             Expr::Binary(op @ (BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max), a, b) => {
-                typed(expr)?;
-                Ok(Epilogue::binary(*op, self.read(a)?, self.read(b)?))
+                let dtype = typed(expr)?;
+                let made = Epilogue::binary(*op, self.read(a)?, self.read(b)?);
+                Ok(if matches!(op, BinOp::Min | BinOp::Max) { made } else { rounded(dtype, made) })
             }
             Expr::Call(name, args, _) => {
-                typed(expr)?;
+                if typed(expr)? != DType::F32 {
+                    return Err(format!("a block calls {name} on narrower floats than f32"));
+                }
                 let name = name.rsplit('.').next().unwrap_or(name);
                 match &args[..] {
                     [a] if interp::intrinsic(name, &[0.0], DType::F32).is_some() => {
