@@ -555,7 +555,7 @@ impl Undone {
     }
 
     /// The same, of a copy that is read with the indices with which it was written, whatever these are: each element of the copy is
-    /// written once, as it has as many as are written, or as is tried.
+    /// written once, as is tried; of very many, as the copy has as many as are written.
     fn swizzle_inlined(&mut self, id: BlockId) -> bool {
         let nests = self.nests();
         let is_it = |nest: &&Stmt| block(nest).is_some_and(|b| b.id == id);
@@ -568,7 +568,7 @@ impl Undone {
         let all = |extents: &mut dyn Iterator<Item = &Expr>| extents.map(constant).product::<Option<i64>>();
         let elements = all(&mut self.program.buffer(to).shape.iter());
         let instances = all(&mut copy.iter_vars.iter().map(|iv| &iv.extent));
-        if elements.is_none() || (elements != instances && !apart(copy, place)) {
+        if elements.is_none() || !apart(copy, place).unwrap_or(elements == instances) {
             return false;
         }
         let iters: HashSet<VarId> = copy.iter_vars.iter().map(|iv| iv.var.id).collect();
@@ -657,14 +657,13 @@ impl Undone {
 /// Most instances that are tried.
 const MOST_TRIED: i64 = 1 << 20;
 
-/// Whether no two instances of a block have the same indices; not where there are very many.
-fn apart(block: &Block, indices: &[Expr]) -> bool {
-    let extents: Option<Vec<i64>> = block.iter_vars.iter().map(|iv| constant(&iv.extent)).collect();
-    let Some(extents) = extents else { return false };
+/// Whether no two instances of a block have the same indices; none where there are very many.
+fn apart(block: &Block, indices: &[Expr]) -> Option<bool> {
+    let extents: Vec<i64> = block.iter_vars.iter().map(|iv| constant(&iv.extent)).collect::<Option<_>>()?;
     let count = extents.iter().try_fold(1_i64, |all, e| all.checked_mul(*e));
-    let Some(count) = count.filter(|count| *count <= MOST_TRIED) else { return false };
+    let count = count.filter(|count| *count <= MOST_TRIED)?;
     let mut seen = HashSet::new();
-    (0..count).all(|mut rest| {
+    Some((0..count).all(|mut rest| {
         let mut at = HashMap::new();
         for (iv, extent) in block.iter_vars.iter().zip(&extents).rev() {
             at.insert(iv.var.id, rest % extent);
@@ -672,7 +671,7 @@ fn apart(block: &Block, indices: &[Expr]) -> bool {
         }
         let place: Option<Vec<i64>> = indices.iter().map(|e| value_of(e, &|v| at.get(&v).copied())).collect();
         place.is_some_and(|place| seen.insert(place))
-    })
+    }))
 }
 
 /// Whether an expression is a pattern with something in the place of each of these variables.
@@ -842,6 +841,23 @@ sch.bind(z, \"threadIdx.x\")
             .replace(remap, whole)
             .replace("i, j, k in T.grid(64, 48, 32)", "j, i, z, k in T.grid(48, 64, 1, 32)");
         same(&unscheduled(&tvmscript::parse(&text).unwrap()), &tvmscript::parse(PRODUCT).unwrap());
+        // A copy of which two elements share a place is no copy.
+        let copied = |at: &str| {
+            let copy = format!(
+                "    F = T.sblock_alloc_buffer((64, 32), \"float16\", scope=\"shared\")
+    for k, z, i in T.grid(32, 1, 64):
+        with T.sblock(\"F\"):
+            vi = T.axis.spatial(64, i)
+            vk = T.axis.spatial(32, k)
+            F[vi, {at}] = A[vi, vk]
+"
+            );
+            let text = text.replace("A[vi, vk]", &format!("F[vi, {at}]"));
+            tvmscript::parse(&text.replacen("    for", &format!("{copy}    for"), 1)).unwrap()
+        };
+        same(&unscheduled(&copied("(vk ^ vi) % 32")), &tvmscript::parse(PRODUCT).unwrap());
+        let kept = tvmscript::print(&unscheduled(&copied("(vk // 2 ^ vi) % 32")));
+        assert!(kept.contains("F[vi, (vk // 2 ^ vi) % 32]"), "{kept}");
         for (loops, fewer) in [
             ("(48, 64, 1, 32)", "(48, 64, 1, 16)"),
             ("(48, 64, 1, 32)", "(48, 63, 1, 32)"),
