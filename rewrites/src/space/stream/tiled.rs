@@ -23,18 +23,22 @@ pub(super) fn of(program: &Program, made: &BTreeSet<String>) -> Vec<Tiled> {
     for sum in (0..nests.len()).filter(|at| sums(nests[*at])) {
         let padding = sum.checked_sub(1).filter(|at| !sums(nests[*at]));
         for from in [Some(sum), padding].into_iter().flatten() {
-            let until = |to: usize| {
+            let mut longest = None;
+            for to in sum + 1..=nests.len() {
                 let found = contraction(&alone(program, &nests, &|at| (from..to).contains(&at))).ok();
-                let contraction = found.filter(|c| from == sum || c.gather.is_some())?;
+                let Some(contraction) = found.filter(|c| from == sum || c.gather.is_some()) else { break };
                 // `reverse_compute_inline` takes maps that read nothing else that the program makes.
-                let mut read = contraction.epilogue.iter().flat_map(|e| &e.reads);
-                let alone = !read.any(|operand| made.contains(&operand.name));
-                alone.then_some(Tiled { from, to, contraction })
-            };
-            let Some(alone) = until(sum + 1) else { continue };
-            out.push(alone);
-            // From the longest chain down: what is no part of one is soon seen, and what is one is tried whole.
-            out.extend((sum + 2..=nests.len()).rev().find_map(until));
+                let read = contraction.epilogue.iter().flat_map(|e| &e.reads);
+                if read.into_iter().any(|operand| made.contains(&operand.name)) {
+                    break;
+                }
+                let found = Tiled { from, to, contraction };
+                match to == sum + 1 {
+                    true => out.push(found),
+                    false => longest = Some(found),
+                }
+            }
+            out.extend(longest);
         }
     }
     out
