@@ -10,10 +10,10 @@ use satune_ir::affine::constant;
 use satune_ir::term::stream::StreamBlock;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
-use satune_ir::{files, visit, Buffer, ForKind, Program, Stmt};
+use satune_ir::{files, visit, Buffer, BufferId, ForKind, Program, Stmt};
 use satune_rewrites::space::stream::contractions;
 use satune_rewrites::space::{contraction, explored, EncodeError};
-use satune_rewrites::tree::all_realizes;
+use satune_rewrites::tree::has_blocks;
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
 
@@ -256,18 +256,16 @@ fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> (Program,
 
 /// Whether a program has loops that are no serial ones, buffers that are not in global memory, or blocks in blocks.
 fn is_scheduled(program: &Program) -> bool {
-    let mut found = false;
+    let away = |b: &BufferId| program.buffer(*b).scope != "global";
+    let mut found = program.body.block.alloc_buffers.iter().any(away);
     visit::walk_stmt(&program.body.block.body, &mut |s| {
         found |= match s {
             Stmt::For(l) => l.kind != ForKind::Serial,
-            Stmt::Realize(r) => {
-                let away = |b: &satune_ir::BufferId| program.buffer(*b).scope != "global";
-                r.block.alloc_buffers.iter().any(away) || !all_realizes(&r.block.body).is_empty()
-            }
+            Stmt::Realize(r) => r.block.alloc_buffers.iter().any(away) || has_blocks(&r.block.body),
             _ => false,
         };
     });
-    found || program.body.block.alloc_buffers.iter().any(|b| program.buffer(*b).scope != "global")
+    found
 }
 
 /// A program that is no contraction; where plain kernels run its one sum, a note says why it is none.

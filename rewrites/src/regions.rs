@@ -32,8 +32,13 @@ pub fn domains_to(s: &Schedule, node: Node) -> Result<Domains> {
 
 /// The domains of a block's own iterators.
 pub fn iter_domains(block: &satune_ir::Block) -> Domains {
+    domains_of(&block.iter_vars)
+}
+
+/// The domains of iterators.
+pub fn domains_of(iters: &[satune_ir::IterVar]) -> Domains {
     let range = |iv: &satune_ir::IterVar| Range { min: iv.min.clone(), extent: iv.extent.clone() };
-    block.iter_vars.iter().map(|iv| (iv.var.id, range(iv))).collect()
+    iters.iter().map(|iv| (iv.var.id, range(iv))).collect()
 }
 
 /// The loops below `above` over which a region of `buffer` in `block` is taken together. With `threads`, also the thread

@@ -1,6 +1,6 @@
 //! The tree of loops and blocks of a program: finding nodes, their ancestors and their children. What a block runs as
 //! its `init` is no part of the tree.
-use satune_ir::{BlockId, BlockRealize, For, ForKind, Program, Stmt, VarId};
+use satune_ir::{visit, BlockId, BlockRealize, For, ForKind, Program, Stmt, VarId};
 
 /// Handle of a loop: the id of its variable.
 pub type LoopId = VarId;
@@ -185,6 +185,13 @@ pub fn all_realizes(stmt: &Stmt) -> Vec<&BlockRealize> {
     let mut out = Vec::new();
     visit(stmt, &mut out);
     out
+}
+
+/// Whether there is a block at or below a statement.
+pub fn has_blocks(stmt: &Stmt) -> bool {
+    let mut found = false;
+    visit::walk_stmt(stmt, &mut |s| found |= matches!(s, Stmt::Realize(_)));
+    found
 }
 
 /// Calls `f` on every direct child realize of `stmt`, to change it.

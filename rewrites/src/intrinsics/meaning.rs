@@ -2,6 +2,7 @@
 //! Nothing marks a block as tensorized, so its body is compared with every implementation of so many parameters.
 use super::{all, Instance, Intrinsic, Lie};
 use crate::index_types::widened;
+use crate::tree::has_blocks;
 use satune_ir::affine::constant;
 use satune_ir::{structural, Block, BlockId, BlockRealize, Buffer, BufferId, Program, Stmt};
 use std::collections::HashMap;
@@ -107,10 +108,4 @@ fn shown(block: &Block, view: Option<&BufferId>) -> Option<BufferId> {
 /// A root block around a statement, which declares nothing.
 fn bare(body: Stmt) -> BlockRealize {
     BlockRealize::single(Block::plain(BlockId(0), "root", body))
-}
-
-fn has_blocks(s: &Stmt) -> bool {
-    let mut found = false;
-    satune_ir::visit::walk_stmt(s, &mut |s| found |= matches!(s, Stmt::Realize(_)));
-    found
 }

@@ -8,9 +8,9 @@
 //! same with both dimensions or with one. It is what `fuse` does with loops, and `transform_layout` with buffers. All blocks that
 //! access these dimensions take part, or none does.
 use super::encode::Reader;
-use super::nests::{block_of, nest_over, parts};
+use super::nests::{block_of, nest_over, parts, touches};
 use satune_ir::affine::{constant, int};
-use satune_ir::{fields, visit, Block, BufferId, Expr, IterVar, Program, Stmt, Var, VarId};
+use satune_ir::{visit, Block, BufferId, Expr, IterVar, Program, Stmt, Var, VarId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Most values of an axis, as of those of operators.
@@ -187,23 +187,6 @@ fn accesses(block: &Block) -> Vec<(BufferId, Vec<Expr>)> {
         });
     }
     out
-}
-
-/// Whether a statement has anything to do with a buffer.
-fn touches(stmt: &Stmt, buffer: BufferId) -> bool {
-    let mut found = false;
-    visit::walk_stmt(stmt, &mut |s| match s {
-        Stmt::Store { buffer: b, .. } => found |= *b == buffer,
-        Stmt::Realize(r) => {
-            found |= r.block.reads.iter().chain(&r.block.writes).any(|region| region.buffer == buffer);
-            found |= !r.block.match_buffers.is_empty();
-        }
-        _ => {}
-    });
-    visit::walk_stmt_exprs(stmt, &mut |e| {
-        visit::walk_expr(e, &mut |e| found |= matches!(e, Expr::Load(b, _) if *b == buffer) || fields::of(e).is_some());
-    });
-    found
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ pub use menu::{Fuel, Limits, Menu};
 pub(crate) use nests::nest_over;
 pub use reducer_forms::in_reducer_forms;
 
-/// The program that is explored for a source: one without the schedule that it has already, buffers row by row, a reduction for each result, reductions in the form of reducers,
-/// indices in their shortest form, what is updated in place copied before, channels by their groups, factors that are computed as
+/// The program that is explored for a source: one without the schedule that it has already, buffers row by row, a reduction for each
+/// result, reductions in the form of reducers, indices in their shortest form, what is updated in place copied before, channels by their groups, factors that are computed as
 /// buffers of their own, neighbouring axes of products as one, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = strided::row_major(&unscheduled::unscheduled(source));

@@ -9,8 +9,8 @@ use satune_ir::access::{self, Accesses};
 use satune_ir::affine::linear::Linear;
 use satune_ir::affine::{constant, Domains};
 use satune_ir::{
-    visit, BinOp, Block, BlockRealize, Buffer, BufferId, DType, Expr, ForKind, IterVar, Program, Region, Stmt, Var,
-    VarId,
+    fields, visit, BinOp, Block, BlockRealize, Buffer, BufferId, DType, Expr, ForKind, IterVar, Program, Region, Stmt,
+    Var, VarId,
 };
 use std::collections::HashMap;
 
@@ -89,6 +89,23 @@ pub(super) fn allocated(out: &mut Program, name: &str, dtype: DType, shape: Vec<
     let id = out.add_buffer(Buffer::plain(name, dtype, shape, "global"));
     out.body.block.alloc_buffers.push(id);
     id
+}
+
+/// Whether a statement has anything to do with a buffer.
+pub(super) fn touches(stmt: &Stmt, buffer: BufferId) -> bool {
+    let mut found = false;
+    visit::walk_stmt(stmt, &mut |s| match s {
+        Stmt::Store { buffer: b, .. } => found |= *b == buffer,
+        Stmt::Realize(r) => {
+            found |= r.block.reads.iter().chain(&r.block.writes).any(|region| region.buffer == buffer);
+            found |= !r.block.match_buffers.is_empty();
+        }
+        _ => {}
+    });
+    visit::walk_stmt_exprs(stmt, &mut |e| {
+        visit::walk_expr(e, &mut |e| found |= matches!(e, Expr::Load(b, _) if *b == buffer) || fields::of(e).is_some());
+    });
+    found
 }
 
 /// A name, followed by a number where it is taken.

@@ -16,15 +16,16 @@
 //!
 //! What comes of it is a guess: a schedule need not go through all values, nor in an order that gives the same. So it counts only where
 //! the check of scheduled programs finds that the given program is a schedule of it ([`soundness`]).
-use super::nests::{misdeclared, nest_of, nest_over, parts, unused};
+use super::nests::{misdeclared, nest_of, nest_over, parts, touches, unused};
 use crate::arith::Domains;
 use crate::compute_inline::compute_inline;
 use crate::index_map::value_of;
 use crate::intrinsics::described;
 use crate::iter_map;
-use crate::linear::Linear;
+use crate::linear::{all, conjuncts, Linear};
 use crate::schedule::Schedule;
-use crate::{soundness, tree};
+use crate::tree::{self, child_realizes, has_blocks};
+use crate::{regions, soundness};
 use satune_ir::affine::simplify::decided;
 use satune_ir::affine::{constant, int};
 use satune_ir::{
@@ -148,12 +149,6 @@ impl Leaf<'_> {
     }
 }
 
-fn has_blocks(stmt: &Stmt) -> bool {
-    let mut found = false;
-    visit::walk_stmt(stmt, &mut |s| found |= matches!(s, Stmt::Realize(_)));
-    found
-}
-
 /// Whether a nest is one block without others under a loop for each of its iterators.
 fn is_plain(program: &Program, part: &Stmt) -> bool {
     nest_of(program, part).is_ok_and(|nest| !has_blocks(&nest.block.body))
@@ -183,33 +178,17 @@ impl Around<'_> {
         let used = |v: VarId| values.iter().any(|e| visit::uses_var(e, &|x| x == v));
         let loops: Domains = self.loops.iter().filter(|(v, _)| used(**v)).map(|(v, r)| (*v, r.clone())).collect();
         // Guards of other loops say nothing of these values.
-        let mut predicate: Option<Expr> = None;
-        for guard in conjuncts(&decided(&self.predicate, &self.loops)) {
-            let own = visit::uses_var(guard, &|v| loops.contains_key(&v));
-            if own && visit::uses_var(guard, &|v| !loops.contains_key(&v)) {
-                return false;
-            }
-            if own {
-                predicate = Some(match predicate {
-                    Some(all) => Expr::Binary(BinOp::And, all.into(), guard.clone().into()),
-                    None => guard.clone(),
-                });
-            }
+        let mut guards = conjuncts(&decided(&self.predicate, &self.loops));
+        guards.retain(|guard| visit::uses_var(guard, &|v| loops.contains_key(&v)));
+        if guards.iter().any(|guard| visit::uses_var(guard, &|v| !loops.contains_key(&v))) {
+            return false;
         }
-        let predicate = predicate.unwrap_or(Expr::Int(1, DType::Bool));
+        let predicate = all(guards);
         iter_map::detect(&values, &loops, &predicate, true).is_some_and(|map| {
             let whole =
                 |(at, iv): (usize, &&IterVar)| map.base_of(at) == Some(0) && map.extent_of(at) == constant(&iv.extent);
             map.is_injective(&loops) && iters.iter().enumerate().all(whole)
         })
-    }
-}
-
-/// What a condition asks for together.
-fn conjuncts(e: &Expr) -> Vec<&Expr> {
-    match e {
-        Expr::Binary(BinOp::And, a, b) => [conjuncts(a), conjuncts(b)].concat(),
-        one => vec![one],
     }
 }
 
@@ -235,11 +214,7 @@ fn leaves_of<'p>(stmt: &'p Stmt, around: &Around<'p>, out: &mut Vec<Leaf<'p>>) -
                 inside.values.insert(iv.var.id, visit::substitute(value, &around.values));
             }
             let predicate = visit::substitute(&r.predicate, &around.values);
-            inside.predicate = match (&around.predicate, predicate) {
-                (Expr::Int(1, _), own) => own,
-                (all, Expr::Int(1, _)) => all.clone(),
-                (all, own) => Expr::Binary(BinOp::And, all.clone().into(), own.into()),
-            };
+            inside.predicate = all([around.predicate.clone(), predicate].iter().flat_map(conjuncts));
             if !has_blocks(&block.body) {
                 let (init, around) = (block.init.as_deref(), around.iters.clone());
                 let leaf = Leaf { block, own: &block.iter_vars, around, init, body: &block.body };
@@ -251,7 +226,10 @@ fn leaves_of<'p>(stmt: &'p Stmt, around: &Around<'p>, out: &mut Vec<Leaf<'p>>) -
             match &block.init {
                 Some(init) if has_blocks(init) => leaves_of(init, &inside, out)?,
                 Some(init) => {
-                    out.push(Leaf { block, own: &[], around: inside.iters.clone(), init: None, body: init });
+                    let leaf = Leaf { block, own: &[], around: inside.iters.clone(), init: None, body: init };
+                    let moves = leaf.is_movable();
+                    out.push(leaf);
+                    moves.then_some(())?;
                 }
                 None => {}
             }
@@ -295,8 +273,7 @@ fn joined(out: &mut Program, given: (Vec<IterVar>, Option<Stmt>, Stmt)) -> (Vec<
         } else {
             return (iters, init, body);
         }
-        let domains: Domains =
-            iters.iter().map(|iv| (iv.var.id, Range { min: iv.min.clone(), extent: iv.extent.clone() })).collect();
+        let domains = regions::domains_of(&iters);
         let shorter = |s: &Stmt| visit::map_stmt_exprs(s, &mut |e| decided(&visit::substitute(e, &map), &domains));
         (init, body) = (init.as_ref().map(shorter), shorter(&body));
     }
@@ -399,11 +376,9 @@ impl Undone {
             let plain = is_plain(program, part);
             let mut leaves = Vec::new();
             leaves_of(part, &Around::nothing(), &mut leaves)?;
-            visit::walk_stmt(part, &mut |s| {
-                if let Stmt::Realize(r) = s {
-                    allocated.extend(&r.block.alloc_buffers);
-                }
-            });
+            // A nest that stays keeps its own.
+            let moving = tree::all_realizes(part).into_iter().filter(|_| !plain);
+            allocated.extend(moving.flat_map(|r| &r.block.alloc_buffers));
             for leaf in leaves {
                 let name = unused(&leaf.block.name, |name| names.contains(name));
                 names.insert(name.clone());
@@ -461,14 +436,15 @@ impl Undone {
         let Some((at, next, place, buffer, value)) = found else { return false };
         let taken: BTreeSet<String> = nests.iter().filter_map(|nest| block(nest)).map(|b| b.name.clone()).collect();
         let mut nests: Vec<Stmt> = nests.into_iter().cloned().collect();
-        with_block(&mut nests[next], &mut |b| {
+        tree::each_realize_mut(&mut nests[next], &mut |r| {
+            let b = &mut r.block;
             b.init = Some(Box::new(Stmt::Store { buffer, indices: place.clone(), value: value.clone() }));
             b.reads.retain(|r| r.buffer != buffer);
             // As `decompose_reduction` called it.
             if let Some(name) = b.name.strip_suffix("_update").filter(|name| !taken.contains(*name)) {
                 b.name = name.into();
             }
-            // What a reduction adds over is no longer any order.
+            // What does not say which element it is, is summed over.
             let told = |iv: &IterVar| place.iter().any(|e| visit::uses_var(e, &|v| v == iv.var.id));
             let kinds: Vec<bool> = b.iter_vars.iter().map(told).collect();
             for (iv, told) in b.iter_vars.iter_mut().zip(kinds) {
@@ -526,7 +502,8 @@ impl Undone {
         let buffers = self.program.buffers.clone();
         let mut nests: Vec<Stmt> = self.nests().into_iter().cloned().collect();
         for nest in nests.iter_mut().filter(|nest| touches(nest, buffer)) {
-            with_block(nest, &mut |b| {
+            tree::each_realize_mut(nest, &mut |r| {
+                let b = &mut r.block;
                 let touched = satune_ir::access::of_block(b.init.as_deref(), &b.body, &b.alloc_buffers, &buffers);
                 (b.reads, b.writes) = (touched.reads, touched.writes);
             });
@@ -687,19 +664,7 @@ fn matched(pattern: &Expr, e: &Expr, vars: &HashSet<VarId>, map: &mut HashMap<Va
 
 /// The block of a plain nest.
 fn block(nest: &Stmt) -> Option<&Block> {
-    match nest {
-        Stmt::For(l) => block(&l.body),
-        Stmt::Realize(r) => Some(&r.block),
-        _ => None,
-    }
-}
-
-fn with_block(nest: &mut Stmt, f: &mut dyn FnMut(&mut Block)) {
-    match nest {
-        Stmt::For(l) => with_block(&mut l.body, f),
-        Stmt::Realize(r) => f(&mut r.block),
-        _ => {}
-    }
+    child_realizes(nest).first().map(|r| &r.block)
 }
 
 /// What a block stores, where that is all it does.
@@ -728,13 +693,6 @@ fn extents(block: &Block, indices: &[Expr]) -> Option<Vec<i64>> {
         e => (constant(e) == Some(0)).then_some(1),
     };
     indices.iter().map(of).collect()
-}
-
-fn touches(nest: &Stmt, buffer: BufferId) -> bool {
-    let mut found = false;
-    visit::walk_stmt(nest, &mut |s| found |= matches!(s, Stmt::Store { buffer: b, .. } if *b == buffer));
-    visit::walk_stmt_exprs(nest, &mut |e| found |= visit::loads(e).iter().any(|(b, _)| *b == buffer));
-    found
 }
 
 /// A nest with the elements of one buffer in another.

@@ -7,12 +7,6 @@ use crate::{fp8, semantics, BinOp, BufferId, DType, Expr};
 use ruff_python_ast as ast;
 use std::sync::Arc;
 
-/// Reads an integer in 64 bits.
-type Whole<'a> = &'a dyn Fn(&mut Reader, &ast::Expr) -> Res<Expr>;
-
-/// The two shifts of a product of fixed-point numbers, to the left before it and to the right after it.
-type Shifts<'a> = &'a dyn Fn(&mut Reader, Whole) -> Res<[Expr; 2]>;
-
 /// Deepest expression: later passes recurse over it.
 const DEEPEST: usize = 400;
 
@@ -322,22 +316,20 @@ impl Reader {
             }
             "q_multiply_shift" => {
                 let args = Args::new(c, &["x", "y", "q", "s", "span", "dtype"])?;
-                self.fixed_point(e, [args.need("x")?, args.need("y")?, args.need("q")?], &|reader, whole| {
-                    let (s, zero) = (whole(reader, args.need("s")?)?, Expr::Int(0, DType::I64));
-                    let negative = reader.binary(e, BinOp::Sub, zero.clone(), s.clone())?;
-                    Ok([reader.binary(e, BinOp::Max, s, zero.clone())?, reader.binary(e, BinOp::Max, negative, zero)?])
-                })
+                let (s, zero) = (self.whole(args.need("s")?)?, Expr::Int(0, DType::I64));
+                let negative = self.binary(e, BinOp::Sub, zero.clone(), s.clone())?;
+                let left = self.binary(e, BinOp::Max, s, zero.clone())?;
+                let right = self.binary(e, BinOp::Max, negative, zero)?;
+                self.fixed_point(e, &args, [left, right])
             }
             "q_multiply_shift_per_axis" => {
                 const NAMES: [&str; 9] =
                     ["x", "y", "ls", "rs", "q", "is_lshift_required", "is_rshift_required", "span", "dtype"];
                 let args = Args::new(c, &NAMES)?;
-                self.fixed_point(e, [args.need("x")?, args.need("y")?, args.need("q")?], &|reader, whole| {
-                    let left = whole(reader, args.need("ls")?)?;
-                    let wanted = reader.condition(args.need("is_lshift_required")?)?;
-                    let left = reader.select(e, false, wanted, left, Expr::Int(0, DType::I64))?;
-                    Ok([left, whole(reader, args.need("rs")?)?])
-                })
+                let (left, right) = (self.whole(args.need("ls")?)?, self.whole(args.need("rs")?)?);
+                let wanted = self.condition(args.need("is_lshift_required")?)?;
+                let left = self.select(e, false, wanted, left, Expr::Int(0, DType::I64))?;
+                self.fixed_point(e, &args, [left, right])
             }
             "reinterpret" => {
                 let args = Args::new(c, &["dtype", "value", "span"])?;
@@ -383,9 +375,9 @@ impl Reader {
                 Ok(Expr::Call(name.as_str().into(), args, dtype))
             }
             _ => {
-                let ignored =
-                    |k: &&ast::Keyword| !k.arg.as_ref().is_some_and(|n| matches!(n.as_str(), "dtype" | "span"));
-                if let Some(k) = c.arguments.keywords.iter().find(ignored) {
+                let is_ignored =
+                    |k: &ast::Keyword| k.arg.as_ref().is_some_and(|n| matches!(n.as_str(), "dtype" | "span"));
+                if let Some(k) = c.arguments.keywords.iter().find(|k| !is_ignored(k)) {
                     return Err(Fail::on(k, format!("T.{name} takes no named arguments here")));
                 }
                 let args = c.arguments.args.iter().map(|a| self.read(a)).collect::<Res<Vec<_>>>()?;
@@ -394,15 +386,16 @@ impl Reader {
         }
     }
 
+    /// An integer in 64 bits.
+    fn whole(&mut self, e: &ast::Expr) -> Res<Expr> {
+        let x = self.read(e)?;
+        self.cast(e, x, DType::I64)
+    }
+
     /// `(x << left) * y`, of which `y` has `q` bits behind its point, rounded to the nearest and shifted right by `right` more: in 64
-    /// bits, as TensorIR's `q_multiply_shift` is defined, of whose shifts one is always there. The shifts are read by the caller.
-    fn fixed_point(&mut self, e: &ast::Expr, [x, y, q]: [&ast::Expr; 3], shifts: Shifts) -> Res<Expr> {
-        let whole = |reader: &mut Reader, at: &ast::Expr| {
-            let x = reader.read(at)?;
-            reader.cast(at, x, DType::I64)
-        };
-        let (x, y, q) = (whole(self, x)?, whole(self, y)?, whole(self, q)?);
-        let [left, right] = shifts(self, &whole)?;
+    /// bits, as TensorIR defines `q_multiply_shift`.
+    fn fixed_point(&mut self, e: &ast::Expr, args: &Args, [left, right]: [Expr; 2]) -> Res<Expr> {
+        let [x, y, q] = [self.whole(args.need("x")?)?, self.whole(args.need("y")?)?, self.whole(args.need("q")?)?];
         let one = || Expr::Int(1, DType::I64);
         let shifted = self.binary(e, BinOp::Shl, x, left)?;
         let product = self.binary(e, BinOp::Mul, shifted, y)?;
