@@ -154,6 +154,8 @@ fn types_beside_arguments_and_fixed_point_products() {
     structural::equal(&named, &read("p.py", &double(PARAMS, &body("T.exp(A[i])")))).unwrap();
     let error = refused("p.py", &double(PARAMS, &body("T.exp(A[i], base=2)")));
     assert!(error.contains("takes no named arguments"), "{error}");
+    let error = refused("p.py", &double(PARAMS, &body("T.q_multiply_shift(A[i], 5, 31, 2)")));
+    assert!(error.contains("an integer is expected here, not float32"), "{error}");
     let whole = "A: T.Buffer((4,), \"int32\"), Y: T.Buffer((4,), \"int32\"), B: T.Buffer((4,), \"int32\")";
     for (value, of) in [
         ("T.q_multiply_shift_per_axis(A[i], Y[i], 2, 1, 31, True, True, dtype=\"int32\")", [2, 1]),

@@ -389,6 +389,10 @@ impl Reader {
     /// An integer in 64 bits.
     fn whole(&mut self, e: &ast::Expr) -> Res<Expr> {
         let x = self.read(e)?;
+        let dtype = self.dtype_of(&x);
+        if dtype.int_range().is_none() {
+            return Err(Fail::on(e, format!("an integer is expected here, not {}", dtype.name())));
+        }
         self.cast(e, x, DType::I64)
     }
 
