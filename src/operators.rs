@@ -25,6 +25,8 @@ pub struct Problem {
     pub tf32: bool,
     /// What is to be said of its schedules.
     pub notes: Vec<String>,
+    /// The program as it was given, where it is scheduled already.
+    pub given: Option<Box<Program>>,
 }
 
 impl Problem {
@@ -45,7 +47,15 @@ impl Problem {
         let script = script(&plain);
         let program = tvmscript::parse(&script).map_err(|e| e.to_string())?;
         let contraction = satune_rewrites::space::contraction(&program).map_err(|e| e.to_string())?;
-        Ok(Problem { name: "the product alone".into(), script, program, contraction, tf32, notes: Vec::new() })
+        Ok(Problem {
+            name: "the product alone".into(),
+            script,
+            program,
+            contraction,
+            tf32,
+            notes: Vec::new(),
+            given: None,
+        })
     }
 }
 
@@ -166,11 +176,11 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
         let contraction = satune_rewrites::space::contraction(&program);
         let contraction = contraction.map_err(|e| error(e.to_string(), "please report this operator"))?;
-        return Ok(Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new() });
+        return Ok(Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new(), given: None });
     }
     let script = script(&contraction);
     let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
-    Ok(Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new() })
+    Ok(Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new(), given: None })
 }
 
 /// What is wrong, and what would be right.

@@ -204,18 +204,26 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
 
 /// What is explored for a program is made by `equations`.
 fn work_of(name: &str, given: Program, equations: &dyn Fn(&Program) -> Program) -> Result<Work, SourceError> {
-    let (program, note) = checked(given, equations);
+    let Checked { program, note, given } = checked(given, equations);
+    let mut work = kind_of(name, program)?;
+    let (notes, own) = match &mut work {
+        Work::Contraction(problem) => (&mut problem.notes, &mut problem.given),
+        Work::Streams(problem) => (&mut problem.notes, &mut problem.given),
+    };
+    notes.extend(note);
+    *own = given;
+    Ok(work)
+}
+
+/// The kind of problem that a program is.
+fn kind_of(name: &str, program: Program) -> Result<Work, SourceError> {
     let error = match of_program(name, program.clone()) {
-        Ok(mut problem) => {
-            problem.notes.extend(note.clone());
+        Ok(problem) => {
             // Blocks before a product of matrices may be kernels of their own: what they make is then a matrix, too.
             let made = contractions(&program).iter().any(|t| t.from > 0 && t.contraction.gather.is_none());
             let parted = made.then(|| StreamProblem::of_program(name, program).ok()).flatten();
             return Ok(match parted {
-                Some(mut parted) => {
-                    parted.notes.extend(note);
-                    Work::Streams(Box::new(parted))
-                }
+                Some(parted) => Work::Streams(Box::new(parted)),
                 None => Work::Contraction(Box::new(problem)),
             });
         }
@@ -223,33 +231,36 @@ fn work_of(name: &str, given: Program, equations: &dyn Fn(&Program) -> Program) 
         Err(other) => return Err(other),
     };
     match streams(name, program, &error) {
-        Ok(mut problem) => {
-            problem.notes.extend(note);
-            Ok(Work::Streams(Box::new(problem)))
-        }
+        Ok(problem) => Ok(Work::Streams(Box::new(problem))),
         Err(streaming) => Err(SourceError::Neither { path: name.into(), contraction: error, streaming }),
     }
 }
 
+/// What is explored for a program.
+struct Checked {
+    program: Program,
+    note: Option<String>,
+    /// The given one, where it is scheduled and what is explored is not.
+    given: Option<Box<Program>>,
+}
+
 /// What equations make of a program. Where that does not compute what was given it is none to explore: then the given one is, and a
 /// note says so.
-fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> (Program, Option<String>) {
+fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> Checked {
     let made = equations(&given);
     let wrong = if made == given { None } else { difference(&made, &given) };
     match wrong {
         None => {
             let undone = is_scheduled(&given) && !is_scheduled(&made);
-            let note = undone.then_some(
-                "the program is scheduled already: explored is the program that it schedules, and its own schedule is not compared",
-            );
-            (made, note.map(String::from))
+            let note = undone.then_some("the program is scheduled already: explored is the program that it schedules");
+            Checked { program: made, note: note.map(String::from), given: undone.then(|| Box::new(given)) }
         }
         Some(wrong) => {
             let note = format!(
                 "a bug: the form in which this program would be explored computes something else ({wrong}); it is explored as it \
                  is given, and schedules that the other form has are not among these"
             );
-            (given, Some(note))
+            Checked { program: given, note: Some(note), given: None }
         }
     }
 }
@@ -296,10 +307,10 @@ pub fn read(path: &Path) -> Result<String, SourceError> {
 /// # Errors
 /// When the text is no program, or one that the explorer does not take.
 pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
-    let (program, note) = checked(sound_program(name, text)?, &explored);
+    let Checked { program, note, given } = checked(sound_program(name, text)?, &explored);
     let mut problem = of_program(name, program)?;
     problem.notes.extend(note);
-    Ok(problem)
+    Ok(Problem { given, ..problem })
 }
 
 /// Reads a program. What it accesses outside of its buffers, or reads unwritten, no schedule of it would.
@@ -361,7 +372,7 @@ fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {
         })?;
     }
     let script = tvmscript::print(&program);
-    Ok(Problem { name: name.into(), script, program, contraction, tf32: false, notes: Vec::new() })
+    Ok(Problem { name: name.into(), script, program, contraction, tf32: false, notes: Vec::new(), given: None })
 }
 
 /// The error with the line and what would make it right.

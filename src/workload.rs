@@ -117,6 +117,9 @@ pub trait Workload: Sync {
     /// What is to be said of its schedules as a whole.
     fn notes(&self) -> Vec<String>;
 
+    /// The program as it was given, where it is scheduled already.
+    fn given(&self) -> Option<&Program>;
+
     /// Blocks of whose schedules the space leaves some out that may be faster than all that it holds: they have the same elements
     /// read again and again, and no tiles to keep these in or not along all axes, or there are too many ways to inline them.
     fn untiled(&self) -> Vec<String> {
@@ -333,6 +336,10 @@ impl Workload for crate::operators::Problem {
         self.notes.iter().cloned().chain(self.contraction.left_out()).collect()
     }
 
+    fn given(&self) -> Option<&Program> {
+        self.given.as_deref()
+    }
+
     fn allows_tf32(&self) -> bool {
         self.tf32
     }
@@ -374,6 +381,10 @@ impl Workload for streaming::StreamProblem {
 
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
+    }
+
+    fn given(&self) -> Option<&Program> {
+        self.given.as_deref()
     }
 }
 

@@ -40,6 +40,14 @@ pub fn registers_left(gpu: &Descriptor, threads: i64, blocks: i64) -> i64 {
     share(gpu, threads, blocks).min(MOST_REGISTERS)
 }
 
+/// Blocks that a multiprocessor holds at once, of so many threads with so many registers each and so many bytes of shared memory.
+///
+/// # Errors
+/// When not even one fits.
+pub fn resident_blocks(gpu: &Descriptor, threads: i64, registers: i64, shared_bytes: i64) -> Result<i64, Infeasible> {
+    Ok(Takes { threads, registers, shared_bytes }.residency(gpu)?.0)
+}
+
 impl Takes {
     /// Resident blocks per multiprocessor, one at least, and what limits them.
     ///

@@ -110,7 +110,7 @@ pub(crate) fn clocks_per_ms(gpu: &Descriptor) -> f64 {
 }
 
 /// Whether so many bytes stay in L2 until they are read again.
-pub(crate) fn stays_in_l2(bytes: f64, gpu: &Descriptor) -> bool {
+pub fn stays_in_l2(bytes: f64, gpu: &Descriptor) -> bool {
     bytes <= L2_SHARE * gpu.l2_bytes as f64
 }
 

@@ -325,6 +325,9 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
     if let Some(reason) = &report.not_executed {
         out.push_str(&visible(&format!("text not executed: {}\n", reason.lines().next().unwrap_or_default())));
     }
+    if let Some(given) = &report.given {
+        out.push_str(&visible(&format!("{}\n", given.sentence(report.candidates.first()))));
+    }
     out.push_str(&visible(&format!("kernels, traces, report.html and candidates.json are in {}\n", folder.display())));
     out
 }

@@ -4,8 +4,11 @@ use super::{cuda, Subject};
 use crate::compile::{Compiler, Job};
 use crate::cuda::print;
 use crate::execute::{self, Executed, Refusal};
+use crate::lower::program::Module;
+use crate::store::hash;
 use crate::workload::Workload;
 use satune_extract::Descriptor;
+use satune_ir::term::stream::StreamPlan;
 use satune_ir::term::Schedule;
 use serde::{Deserialize, Serialize};
 
@@ -48,22 +51,37 @@ pub struct Ready {
 impl Ready {
     /// A simulated candidate, ready for a device.
     pub fn of(problem: &dyn Workload, subject: &Subject) -> Ready {
-        let module = &subject.made.module;
+        let (plan, trace) = (subject.plan.clone(), subject.trace.clone());
+        Ready::of_module(problem, &subject.made.module, (plan, trace, subject.cost.ms))
+    }
+
+    /// The kernels of a schedule that is none of the space, ready for a device: its plan decides nothing.
+    pub fn given(problem: &dyn Workload, module: &Module, predicted_ms: f64) -> Ready {
+        let none = StreamPlan { inlined: Vec::new(), parts: 1, kernels: Vec::new() };
+        let text: String = module.kernels.iter().map(print).collect();
+        Ready::of_module(problem, module, (Schedule::Stream(none), hash(&text), predicted_ms))
+    }
+
+    fn of_module(
+        problem: &dyn Workload,
+        module: &Module,
+        (plan, trace, predicted_ms): (Schedule, String, f64),
+    ) -> Ready {
         let text = |kernel: &crate::kernel::Kernel| Text {
             name: kernel.name.clone(),
             source: print(kernel),
             own_features: !kernel.tensor_maps.is_empty(),
         };
         Ready {
-            plan: subject.plan.clone(),
-            trace: subject.trace.clone(),
-            predicted_ms: subject.cost.ms,
+            trace,
+            predicted_ms,
             kernels: module.kernels.iter().map(text).collect(),
             launches: cuda::launches(module),
             workspaces: cuda::workspaces(module),
-            tolerances: cuda::tolerances(problem, Some(&subject.plan)),
+            tolerances: cuda::tolerances(problem, Some(&plan)),
             exact_on_whole: cuda::exact_on_whole(problem),
             code: None,
+            plan,
         }
     }
 

@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 pub const BUDGET: u64 = 10_000_000;
 /// The same on the smaller problem, whose blocks are all run.
 const REDUCED: u64 = 400_000_000;
+/// The same of kernels that have no smaller problem.
+const GIVEN: u64 = 100_000_000;
 /// Boxes of results that are compared, of one parameter.
 const BOXES: usize = 64;
 
@@ -225,6 +227,20 @@ pub fn execute_whole(source: &Program, module: &Module, texts: &[String], ptx: &
         return Err(Refusal::Unable(format!("it takes more than {REDUCED} thread instructions")));
     }
     let Share { blocks, of, begun, compared, instructions, inputs } = share;
+    Ok(Executed { blocks, of, begun, reduced: 0, compared, instructions, inputs })
+}
+
+/// Executes blocks of the kernels of a program that were not made of a schedule of it, on each kind of inputs.
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn execute_given(
+    program: (&Program, &Module),
+    texts: &[String],
+    ptx: &[String],
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<Executed, Refusal> {
+    let Share { blocks, of, begun, compared, instructions, inputs } = execute(program, texts, ptx, GIVEN, go_on)?;
     Ok(Executed { blocks, of, begun, reduced: 0, compared, instructions, inputs })
 }
 

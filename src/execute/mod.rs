@@ -10,7 +10,7 @@ mod values;
 mod words;
 
 pub use as_given::difference;
-pub use candidate::{execute_whole, Candidate, Executed, Refusal};
+pub use candidate::{execute_given, execute_whole, Candidate, Executed, Refusal};
 pub use kernel::{check, Finding, Findings, KernelError, Request, Unwritten};
 pub use values::InputKind;
 pub use words::{LaunchWords, Role, WordsError};

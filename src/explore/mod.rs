@@ -5,6 +5,7 @@ mod check_gather;
 mod check_tensor;
 mod compiled_loop;
 mod derivation;
+mod given;
 mod output;
 pub mod results;
 mod search;
@@ -18,6 +19,8 @@ pub(crate) use check::{k_tiles, refitted};
 pub use check_tensor::shrink as shrink_tensor;
 pub(crate) use check_tensor::{on_few, parts as tensor_parts, tiles as tensor_tiles};
 pub use compiled_loop::{Judge, LoopReport};
+use given::Given;
+pub use given::{GivenReport, GivenTime};
 pub(crate) use output::{about, arch, comment, function_base, head, renamed};
 pub use output::{
     write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, PortfolioReport, Report, SearchReport,
@@ -203,9 +206,10 @@ pub fn explore_on<W: Explorable>(
     // A strategy that does not go by the model proves nothing about it.
     let by_model = search.as_ref().is_none_or(|s| s.strategy == StrategyKind::Analytical);
     let portfolio = (by_model && !request.twins && k > 1).then(|| list.spread_out());
+    let mut given = Given::of(problem, &request.gpu, request.compile, progress);
     let mut found = match search {
         None => search::Found::unmeasured(&mut list, request.top),
-        Some(search) => search.run(problem, request, &space, &mut list, progress, &go_on)?,
+        Some(search) => search.run(problem, request, &space, (&mut list, &mut given), progress, &go_on)?,
     };
     let mut vet = Vet::new(problem, request, std::mem::take(&mut found.subjects), progress);
     vet.take(found.candidates);
@@ -267,6 +271,7 @@ pub fn explore_on<W: Explorable>(
         notes: problem.notes(),
         not_compiled: vet.not_compiled.take(),
         not_executed: None,
+        given: None,
         portfolio: portfolio.as_ref().map(PortfolioReport::of),
         nvmmh: None,
         measured: found.report,
@@ -323,6 +328,7 @@ pub fn explore_on<W: Explorable>(
         report.candidates.push(entry);
     }
     report.notes.extend(note);
+    report.given = given.map(|given| given.beside(&report.candidates));
     report.space.peak_bytes = peak_bytes();
     Ok(report)
 }

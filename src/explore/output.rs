@@ -6,13 +6,14 @@ use crate::cuda;
 use crate::execute::Executed;
 use crate::host::{Launch, Map};
 use crate::kernel::Kernel;
+use crate::lower::program::{Argument, Module};
 use crate::nvmmh::Beside;
 use crate::scheduled::Scheduled;
 use crate::store::Conditions;
 use crate::workload::Workload;
 use satune_extract::{Cost, Descriptor, DescriptorError};
 use satune_ir::term::Schedule;
-use satune_ir::tvmscript;
+use satune_ir::{tvmscript, Program};
 use satune_rewrites::Call;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -66,6 +67,9 @@ pub struct Report {
     /// Why the text of some candidates was not executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_executed: Option<String>,
+    /// The schedule that the program came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<super::GivenReport>,
     /// How the candidates were chosen, where they are not the plain best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub portfolio: Option<PortfolioReport>,
@@ -472,10 +476,39 @@ pub(crate) fn renamed(scheduled: &Scheduled, base: &str) -> Vec<Kernel> {
 }
 
 /// The names of the kernels' files.
-fn files_of<'a>(id: &'a str, scheduled: &'a Scheduled) -> impl Iterator<Item = String> + 'a {
+pub(super) fn files_of<'a>(id: &'a str, scheduled: &'a Scheduled) -> impl Iterator<Item = String> + 'a {
     let alone = scheduled.module.kernels.len() == 1;
     let name = move |kernel: &Kernel| if alone { format!("{id}.cu") } else { format!("{id}.{}.cu", kernel.name) };
     scheduled.module.kernels.iter().map(name)
+}
+
+/// The reports of a module's kernels, with their names and the names of their files.
+pub(super) fn kernels_of(
+    module: &Module,
+    program: &Program,
+    names: impl IntoIterator<Item = String>,
+    files: &[String],
+) -> Vec<KernelReport> {
+    let named = names.into_iter().zip(files);
+    let of = |((kernel, args), (name, file)): ((&Kernel, &Vec<Argument>), (String, &String))| {
+        let args: Vec<String> = args.iter().map(|a| argument_name(*a, program, &module.workspaces)).collect();
+        let launch = Launch::of(kernel, &args);
+        let tensor_maps = launch
+            .arguments
+            .iter()
+            .filter_map(|a| Some(TensorMapReport { buffer: a.name.clone(), map: a.map.clone()? }));
+        KernelReport {
+            name,
+            file: file.clone(),
+            grid: kernel.grid,
+            block: kernel.block,
+            cluster: kernel.cluster,
+            dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
+            tensor_maps: tensor_maps.collect(),
+            args,
+        }
+    };
+    module.kernels.iter().zip(&module.args).zip(named).map(of).collect()
 }
 
 /// The report of a candidate.
@@ -506,27 +539,9 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
             python(&format!("{about}: the scheduled program"), &tvmscript::print(&scheduled.program)),
         ),
     ];
-    let mut kernels = Vec::new();
-    let printed = names.into_iter().zip(texts).zip(files_of(&id, scheduled));
-    for ((kernel, args), ((name, text), file)) in module.kernels.iter().zip(&module.args).zip(printed) {
-        files.push((file.clone(), text));
-        let args: Vec<String> = args.iter().map(|a| argument_name(*a, problem.program(), &module.workspaces)).collect();
-        let launch = Launch::of(kernel, &args);
-        let tensor_maps = launch
-            .arguments
-            .iter()
-            .filter_map(|a| Some(TensorMapReport { buffer: a.name.clone(), map: a.map.clone()? }));
-        kernels.push(KernelReport {
-            name,
-            file,
-            grid: kernel.grid,
-            block: kernel.block,
-            cluster: kernel.cluster,
-            dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
-            tensor_maps: tensor_maps.collect(),
-            args,
-        });
-    }
+    let printed: Vec<String> = files_of(&id, scheduled).collect();
+    let kernels = kernels_of(module, problem.program(), names, &printed);
+    files.extend(printed.into_iter().zip(texts));
     let (total, hot) = (&checked.total, &checked.hot_loop);
     CandidateReport {
         rank,

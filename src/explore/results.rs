@@ -54,7 +54,8 @@ pub fn publish(report: &Report, out: &Path, more: impl FnOnce(&Path) -> io::Resu
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755));
     let partial = builder.tempdir_in(&runs).map_err(|e| named(&e, &runs))?;
-    for (name, text) in report.candidates.iter().flat_map(|c| &c.files) {
+    let given = report.given.iter().flat_map(|g| &g.files);
+    for (name, text) in report.candidates.iter().flat_map(|c| &c.files).chain(given) {
         write(partial.path(), name, text)?;
     }
     write(partial.path(), "program.py", &report.program_text())?;

@@ -1,4 +1,5 @@
 //! The measured half of an exploration: a device, a store, a strategy.
+use super::given::Given;
 use super::output::{MeasuredReport, SearchReport};
 use super::Request;
 use crate::device::{Ask, Device, DeviceKind, Subject};
@@ -77,7 +78,7 @@ impl Search<'_> {
         problem: &W,
         request: &Request,
         space: &Space<W::Term>,
-        list: &mut BestFirst<'_, W::Term>,
+        (list, given): (&mut BestFirst<'_, W::Term>, &mut Option<Given>),
         progress: &dyn Progress,
         go_on: &(dyn Fn() -> bool + Sync),
     ) -> Result<Found<W::Term>, MeasureError> {
@@ -98,6 +99,10 @@ impl Search<'_> {
         let identity = self.device.identity().clone();
         let measured =
             measure(problem, &request.gpu, &mut *strategy, self.device, &mut self.record, &settings, progress)?;
+        if let Some(given) = given.as_mut().filter(|_| identity.kind != DeviceKind::Simulator && !progress.stopped()) {
+            progress.begin("measuring the given schedule", 0);
+            given.measure(problem, self.device, &self.ask).map_err(MeasureError::from)?;
+        }
         let mut rejected: BTreeMap<String, usize> = BTreeMap::new();
         let mut rejections: BTreeMap<String, String> = BTreeMap::new();
         for trial in &measured.trials {

@@ -99,7 +99,7 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Operator,
     if let Some(reason) = super::oversized(&contraction) {
         return Err(error(reason, "give smaller extents"));
     }
-    let problem = Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new() };
+    let problem = Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new(), given: None };
     Ok(Operator::Product(Box::new(problem)))
 }
 

@@ -75,6 +75,9 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                     }
                 }
             }
+            @if let Some(given) = &report.given {
+                p.notice { (given.sentence(report.candidates.first())) "." }
+            }
             @if let Some(reason) = &report.not_compiled {
                 p.notice { strong { "Not compiled: " } (reason) }
             }

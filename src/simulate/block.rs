@@ -10,6 +10,7 @@ mod warp;
 mod wmma;
 
 use super::memory::{held, Access, Order, Tracked};
+use super::sampled::Cache;
 use super::{beyond_machine, Counts, Fault, FaultKind};
 use crate::kernel::{ArrayId, Cond, Index, Kernel, LocalVar, Space, Stmt, Unroll};
 use satune_ir::machine::{sectors, wavefronts};
@@ -94,6 +95,8 @@ pub(super) struct Runner<'k> {
     totals: HashMap<usize, (Counts, u64)>,
     phases: phases::Phases,
     overlaps: overlap::Overlaps,
+    /// Where sectors are told apart.
+    pub(super) cache: Option<Cache>,
 }
 
 impl<'k> Runner<'k> {
@@ -129,6 +132,7 @@ impl<'k> Runner<'k> {
             blocks: cluster::Own::of(kernel, &sizes, double),
             rank: 0,
             overlaps: overlap::Overlaps::of(kernel)?,
+            cache: None,
         })
     }
 
@@ -141,6 +145,11 @@ impl<'k> Runner<'k> {
         let hot = self.totals.iter().filter(|(k, _)| **k != 0).max_by_key(|(k, (c, _))| (work(c), **k));
         let (hot, iterations) = hot.map_or((total, 1), |(_, v)| *v);
         (total, hot, iterations)
+    }
+
+    /// Iterations of all loops that stay loops.
+    pub fn laps(&self) -> u64 {
+        self.totals.values().map(|(_, iterations)| iterations).sum()
     }
 
     pub fn into_memory(self) -> Vec<Option<Tracked>> {
@@ -525,6 +534,9 @@ impl<'k> Runner<'k> {
             } else {
                 let addresses: Vec<u64> = lanes.iter().map(|l| l.1).collect();
                 let (touched, ideal) = sectors(&addresses, per_lane);
+                if let Some(cache) = &mut self.cache {
+                    cache.access(array, &addresses, per_lane.into(), store);
+                }
                 if store {
                     sum.global_stores += 1;
                     sum.global_store_sectors += u64::from(touched);

@@ -67,6 +67,9 @@ pub struct Tracked {
     block_writer: Vec<u32>,
     block_reader: Vec<u32>,
     checked: bool,
+    /// Every element of an array without contents: what is written there is forgotten.
+    blank: Option<f64>,
+    len: usize,
     dtype: DType,
     name: String,
 }
@@ -144,9 +147,18 @@ impl Tracked {
             block_writer: vec![NOBODY; blocks],
             block_reader: vec![NOBODY; blocks],
             checked,
+            blank: None,
+            len,
             dtype: held(double, array.dtype),
             name: array.name.clone(),
         }
+    }
+
+    /// An array of which only the places of accesses matter, of any size: integers are 0, floats 1.
+    pub fn blank(array: &Array) -> Tracked {
+        let value = if array.dtype.is_float() { 1.0 } else { 0.0 };
+        let none = Array { len: 0, ..array.clone() };
+        Tracked { blank: Some(value), len: array.len as usize, checked: false, ..Tracked::new(&none, None, false) }
     }
 
     /// Forgets everything (shared memory at the start of a block).
@@ -189,14 +201,14 @@ impl Tracked {
     pub fn position(&self, who: &Access, index: i64, width: u32) -> Result<usize, Fault> {
         let end = index.checked_add(i64::from(width));
         match (usize::try_from(index), end) {
-            (Ok(i), Some(end)) if end <= self.data.len() as i64 => {
+            (Ok(i), Some(end)) if end <= self.len as i64 => {
                 if i % width as usize != 0 {
                     return Err(self.fault(who, i, FaultKind::Misaligned { width }));
                 }
                 Ok(i)
             }
             _ => Err(Fault {
-                kind: FaultKind::OutOfBounds { len: self.data.len() as u64 },
+                kind: FaultKind::OutOfBounds { len: self.len as u64 },
                 array: self.name.clone(),
                 index,
                 block: who.block,
@@ -207,6 +219,9 @@ impl Tracked {
 
     /// Reads an element.
     pub fn read(&mut self, who: &Access, i: usize) -> Result<f64, Fault> {
+        if let Some(value) = self.blank {
+            return Ok(value);
+        }
         if self.checked {
             if self.in_flight[i] {
                 return Err(self.fault(who, i, FaultKind::InFlight));
@@ -314,6 +329,9 @@ impl Tracked {
 
     /// Writes an element: a value of the array's type, as it is.
     pub fn write(&mut self, who: &Access, i: usize, value: f64) -> Result<(), Fault> {
+        if self.blank.is_some() {
+            return Ok(());
+        }
         self.claim(who, i)?;
         self.data[i] = value;
         self.known[i] = true;
@@ -350,6 +368,9 @@ impl Tracked {
 
     /// Adds atomically.
     pub fn add(&mut self, who: &Access, i: usize, value: f64) -> Result<(), Fault> {
+        if self.blank.is_some() {
+            return Ok(());
+        }
         if !self.known[i] {
             return Err(self.fault(who, i, FaultKind::Unwritten));
         }

@@ -7,13 +7,15 @@
 mod block;
 mod counts;
 mod memory;
+mod sampled;
 #[cfg(test)]
 mod tests;
 
 pub use counts::Counts;
 pub use memory::round;
+pub use sampled::{sampled, Sampled, Touched};
 
-use crate::kernel::{Kernel, Space};
+use crate::kernel::{Array, Kernel, Space};
 use memory::{held, moved, Tracked};
 use serde::{Deserialize, Serialize};
 
@@ -149,44 +151,17 @@ pub fn run_while(
     if params.len() != args.len() || params.len() != known.len() {
         return Err(machine(format!("{} arguments for {} parameters", args.len(), params.len())));
     }
-    if kernel.threads() == 0 || kernel.threads() > 1024 {
-        return Err(machine(format!("{} threads per block; a GPU runs 1 to 1024", kernel.threads())));
-    }
-    if kernel.cluster > 8 || kernel.grid[0] % kernel.cluster.max(1) != 0 {
-        return Err(machine(format!("clusters of {} of {} blocks along x", kernel.cluster, kernel.grid[0])));
-    }
-    let mut shared_end = 0;
-    let mut memory: Vec<Option<Tracked>> = Vec::new();
     let mut next = 0;
-    for array in &kernel.arrays {
-        memory.push(match array.space {
-            Space::Global => {
-                let values =
-                    args[next].iter().map(|v| moved(held(options.double, array.dtype), *v)).collect::<Vec<_>>();
-                if values.len() as u64 != array.len {
-                    return Err(machine(format!("{} values for {}[{}]", values.len(), array.name, array.len)));
-                }
-                let known = known[next].clone();
-                next += 1;
-                Some(Tracked::new(array, Some((values, known)), options.double))
-            }
-            Space::Shared => {
-                if array.shared_offset % array.align.max(1) != 0 {
-                    return Err(machine(format!("shared array {} is misaligned", array.name)));
-                }
-                let end = u64::from(array.shared_offset) + array.len * u64::from(array.dtype.bytes());
-                shared_end = shared_end.max(end);
-                Some(Tracked::new(array, None, options.double))
-            }
-            Space::Register | Space::Fragment | Space::Opaque => None,
-        });
-    }
-    if shared_end > u64::from(kernel.shared_bytes) {
-        return Err(machine(format!("shared arrays end at {shared_end}, beyond {} bytes", kernel.shared_bytes)));
-    }
-    let mut runner = block::Runner::new(kernel, memory, options.double, go_on).map_err(|array| {
-        machine(format!("shared array {array} overlaps another in a kernel with roles or tensor maps"))
+    let memory = memory(kernel, options.double, |array| {
+        let values = args[next].iter().map(|v| moved(held(options.double, array.dtype), *v)).collect::<Vec<_>>();
+        if values.len() as u64 != array.len {
+            return Err(machine(format!("{} values for {}[{}]", values.len(), array.name, array.len)));
+        }
+        let known = known[next].clone();
+        next += 1;
+        Ok(Tracked::new(array, Some((values, known)), options.double))
     })?;
+    let mut runner = runner(kernel, memory, options.double, go_on)?;
     let [gx, gy, gz] = kernel.grid;
     let cluster = kernel.cluster.max(1);
     let mut number = 0;
@@ -209,4 +184,51 @@ pub fn run_while(
         }
     }
     Ok(Report { total, hot_loop, hot_iterations, blocks: u64::from(number), unwritten })
+}
+
+/// The arrays of a kernel that lie in memory, those in global memory as `global` makes them.
+fn memory(
+    kernel: &Kernel,
+    double: bool,
+    mut global: impl FnMut(&Array) -> Result<Tracked, Fault>,
+) -> Result<Vec<Option<Tracked>>, Fault> {
+    let machine = |message: String| beyond_machine(kernel, 0, message);
+    if kernel.threads() == 0 || kernel.threads() > 1024 {
+        return Err(machine(format!("{} threads per block; a GPU runs 1 to 1024", kernel.threads())));
+    }
+    if kernel.cluster > 8 || kernel.grid[0] % kernel.cluster.max(1) != 0 {
+        return Err(machine(format!("clusters of {} of {} blocks along x", kernel.cluster, kernel.grid[0])));
+    }
+    let mut shared_end = 0;
+    let mut memory: Vec<Option<Tracked>> = Vec::new();
+    for array in &kernel.arrays {
+        memory.push(match array.space {
+            Space::Global => Some(global(array)?),
+            Space::Shared => {
+                if array.shared_offset % array.align.max(1) != 0 {
+                    return Err(machine(format!("shared array {} is misaligned", array.name)));
+                }
+                let end = u64::from(array.shared_offset) + array.len * u64::from(array.dtype.bytes());
+                shared_end = shared_end.max(end);
+                Some(Tracked::new(array, None, double))
+            }
+            Space::Register | Space::Fragment | Space::Opaque => None,
+        });
+    }
+    if shared_end > u64::from(kernel.shared_bytes) {
+        return Err(machine(format!("shared arrays end at {shared_end}, beyond {} bytes", kernel.shared_bytes)));
+    }
+    Ok(memory)
+}
+
+fn runner<'k>(
+    kernel: &'k Kernel,
+    memory: Vec<Option<Tracked>>,
+    double: bool,
+    go_on: &'k dyn Fn() -> bool,
+) -> Result<block::Runner<'k>, Fault> {
+    block::Runner::new(kernel, memory, double, go_on).map_err(|array| {
+        let message = format!("shared array {array} overlaps another in a kernel with roles or tensor maps");
+        beyond_machine(kernel, 0, message)
+    })
 }

@@ -203,3 +203,43 @@ fn strided_columns_conflict() {
     let report = run(&kernel(32, arrays, body), &mut [], &Options::default()).unwrap();
     assert_eq!((report.total.shared_store_wavefronts, report.total.shared_store_wavefronts_ideal), (32, 1));
 }
+
+/// A block reads 32 lines of its own twice, and one sector that all read, in an array that no memory would hold.
+#[test]
+fn blocks_of_any_kernel_are_sampled_at_its_size() {
+    let i = Index::Var(LocalVar(0));
+    let block = Index::BlockIdx(Dim::X);
+    let own = add(mul(block.clone(), 1 << 20), add(mul(i, 32), t()));
+    let repeated = |var: u32, extent: i64, body: Vec<Stmt>| Stmt::For {
+        var: LocalVar(var),
+        name: "i".into(),
+        start: c(0),
+        extent: c(extent),
+        unroll: Unroll::No,
+        body,
+    };
+    let reads = vec![copy(2, c(0), 0, own), copy(2, c(0), 0, c(0))];
+    let body = vec![repeated(1, 2, vec![repeated(0, 32, reads)]), copy(1, add(mul(block, 32), t()), 2, c(0))];
+    let arrays = vec![
+        array("a", 1 << 40, Space::Global, false),
+        array("b", 32 << 20, Space::Global, true),
+        array("r", 1, Space::Register, false),
+    ];
+    let kernel = Kernel { grid: [1 << 20, 1, 1], ..kernel(32, arrays, body) };
+    let all = |cache| sampled(&kernel, &[0, 1000, (1 << 20) - 1], cache, &|| true).unwrap();
+    let roomy = all(128 << 10);
+    assert_eq!((roomy.blocks, roomy.laps), (3, 3 * (2 + 64)));
+    assert_eq!((roomy.total.global_loads, roomy.total.global_load_sectors), (3 * 128, 3 * (64 * 4 + 64)));
+    // The first block's own lines begin with the sector that all read.
+    let lines = 32 * 4;
+    assert_eq!(roomy.fetched, 3 * lines + 2);
+    assert_eq!(roomy.touched[&ArrayId(0)], Touched { read: 3 * lines + 2, written: 0 });
+    assert_eq!(roomy.touched[&ArrayId(1)], Touched { read: 0, written: 3 * 4 });
+    // What does not stay is read again; the sector that all read now and then.
+    let tight = all(1 << 10);
+    assert!(tight.fetched >= 2 * 3 * lines && tight.fetched < tight.total.global_load_sectors);
+    assert_eq!(tight.touched, roomy.touched);
+    let beyond = Kernel { grid: [(1 << 20) + 1, 1, 1], ..kernel };
+    let fault = sampled(&beyond, &[1 << 20], 0, &|| true).unwrap_err();
+    assert!(matches!(fault.kind, FaultKind::OutOfBounds { .. }), "{fault}");
+}

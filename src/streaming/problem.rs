@@ -31,6 +31,8 @@ pub struct StreamProblem {
     pub streams: Streams,
     /// What is to be said of its schedules: which blocks are left to plain kernels, and why.
     pub notes: Vec<String>,
+    /// The program as it was given, where it is scheduled already.
+    pub given: Option<Box<Program>>,
 }
 
 /// Why a program is no streaming problem.
@@ -126,7 +128,14 @@ impl StreamProblem {
                 if sums.len() == 1 { "is tiled as a contraction" } else { "are tiled, each as a contraction" },
             ));
         }
-        let problem = StreamProblem { name: name.into(), script: tvmscript::print(&program), program, streams, notes };
+        let problem = StreamProblem {
+            name: name.into(),
+            script: tvmscript::print(&program),
+            program,
+            streams,
+            notes,
+            given: None,
+        };
         problem.lowers()?;
         Ok(problem)
     }

@@ -1,6 +1,8 @@
 //! Programs that are scheduled already: what is explored for them is the program that they schedule.
-use crate::support::{executed, gemm, h200, samples, script, source, space};
+use crate::faults::{explore_of, scripted};
+use crate::support::{executed, gemm, h200, kernels, samples, script, source, space};
 use rand::SeedableRng;
+use satune::device::ScriptedOutcome as Outcome;
 use satune::source::work_of_script;
 use satune_extract::Counts;
 use satune_ir::term::CoresPlan;
@@ -152,4 +154,101 @@ fn a_factor_is_read_again_after_the_product() {
     for gpu in ["h200", "a100", "v100"] {
         on_tensor_cores(&executed(&half, gpu, 2), gpu);
     }
+}
+
+/// The schedule that a program came with is lowered, executed and predicted beside the best; one of the space is found among the best.
+#[test]
+fn the_given_schedule_is_compared_with_the_best() {
+    let text = script("A: 128, 64 float32; B: 64, 128 float32; C: 128, 128 float32", SCHEDULED);
+    let report = executed(&text, "h200", 2);
+    let given = &report["given"];
+    let ms = |of: &serde_json::Value| of["predicted_ms"].as_f64().unwrap();
+    assert!(given["refused"].is_null() && ms(given) >= ms(&report["candidates"][0]), "{given}");
+    assert_eq!((&given["executed"]["blocks"], &given["executed"]["of"]), (&16.into(), &16.into()), "{given}");
+    assert_eq!(given["kernels"][0]["grid"], serde_json::json!([16, 1, 1]));
+    // By one block it takes longer.
+    let slow = text.replace("T.thread_binding(16, thread=\"blockIdx.x\")", "range(16)");
+    assert_ne!(slow, text);
+    assert!(ms(&executed(&slow, "h200", 1)["given"]) > 2.0 * ms(given));
+}
+
+/// A device measures it, too, after the candidates.
+#[test]
+fn the_given_schedule_is_measured_where_candidates_are() {
+    let (folder, ..) = scripted(&[Outcome::Time(0.25)]);
+    let file = folder.path().join("program.py");
+    let text = script("A: 128, 64 float32; B: 64, 128 float32; C: 128, 128 float32", SCHEDULED);
+    std::fs::write(&file, text).unwrap();
+    let run = explore_of(file.to_str().unwrap(), folder.path(), 2).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let measured = &report["given"]["measured"];
+    assert_eq!((&measured["ms"], &measured["repeats"]), (&0.25.into(), &5.into()), "{}", report["given"]);
+}
+
+#[test]
+fn a_given_schedule_that_cannot_run_is_refused_with_its_reason() {
+    let text = script("A: 128, 64 float32; B: 64, 128 float32; C: 128, 128 float32", SCHEDULED);
+    // Nothing is bound: there is no kernel.
+    let serial = text.replace("T.thread_binding(64, thread=\"threadIdx.x\")", "range(64)");
+    let serial = serial.replace("T.thread_binding(16, thread=\"blockIdx.x\")", "range(16)");
+    let report = executed(&serial, "h200", 1);
+    let refused = report["given"]["refused"].as_str().unwrap_or_default();
+    assert!(refused.contains("outside of every kernel"), "{}", report["given"]);
+}
+
+#[test]
+fn a_member_of_the_space_is_found_among_the_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let explored = |program: &str, out: &str| {
+        let run = std::process::Command::new(env!("CARGO_BIN_EXE_satune"))
+            .args(["explore", program, "--gpu", "h200", "--top", "2", "--no-compile", "--json", "--out"])
+            .arg(folder.path().join(out))
+            .output()
+            .unwrap();
+        assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
+        serde_json::from_slice::<serde_json::Value>(&run.stdout).unwrap()
+    };
+    for (operator, best) in [("gemm:256,256,256,f32", "a"), ("softmax:512,512,f32", "b")] {
+        let report = explored(operator, best);
+        let file = folder.path().join(best).join(report["candidates"][0]["scheduled"].as_str().unwrap());
+        let again = explored(file.to_str().unwrap(), &format!("{best}_again"));
+        assert_eq!(again["given"]["candidate"], 1, "{operator}: {}", again["given"]);
+        assert_eq!(again["candidates"][0]["schedule"], report["candidates"][0]["schedule"], "{operator}");
+    }
+}
+
+/// Weights of 4 bits, eight in an element, with a scale for each 32; `by_columns`: they lie across.
+fn quantized(by_columns: bool) -> String {
+    let (shape, scales) = if by_columns { ("64, 256", "16, 256") } else { ("256, 64", "256, 16") };
+    let at = |quotient: i64| match by_columns {
+        true => format!("vk // {quotient}, vn"),
+        false => format!("vn, vk // {quotient}"),
+    };
+    let body = format!(
+        "
+W = T.sblock_alloc_buffer((256, 512))
+for n, k in T.grid(256, 512):
+    with T.sblock(\"decode\"):
+        vn, vk = T.axis.remap(\"SS\", [n, k])
+        W[vn, vk] = (T.Cast(\"float32\", (Q[{}] >> T.Cast(\"uint32\", vk % 8 * 4)) & T.uint32(15)) - T.float32(7)) * S[{}]
+for i, n, k in T.grid(1, 256, 512):
+    with T.sblock(\"Y\"):
+        vi, vn, vk = T.axis.remap(\"SSR\", [i, n, k])
+        with T.init():
+            Y[vi, vn] = T.float32(0)
+        Y[vi, vn] = Y[vi, vn] + X[vi, vk] * W[vn, vk]
+",
+        at(8),
+        at(32)
+    );
+    script(&format!("Q: {shape} uint32; S: {scales} float32; X: 1, 512 float32; Y: 1, 256 float32"), &body)
+}
+
+/// Weights that are packed are unpacked where they are used: one kernel of rows, and nothing in between.
+#[test]
+fn packed_weights_are_unpacked_in_the_kernel_that_uses_them() {
+    let report = executed(&quantized(false), "h200", 2);
+    assert_eq!(kernels(&report), 1, "{}", report["candidates"][0]["schedule"]);
+    assert_eq!(report["shapes"][0], serde_json::json!([256, 64]), "shapes are those of the given program");
+    executed(&quantized(true), "a100", 2);
 }

@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Registers beyond those for what a thread holds (estimate).
-const BASE_REGISTERS: i64 = 24;
+pub const BASE_REGISTERS: i64 = 24;
 /// Instructions that round a value to f16, and to bf16: from sm_80 on one for two values; before, a conversion for each and a
 /// permutation for two, and of bf16 what rounds the bits as integers. Read off the machine code of kernels that do nothing else.
 const NARROWED_SLOTS: [[f64; 2]; 2] = [[1.5, 7.75], [0.5, 0.5]];
 /// The same of a value by itself: a conversion, and no permutation.
 const NARROWED_ALONE_SLOTS: [[f64; 2]; 2] = [[1.0, 7.25], [1.0, 1.0]];
 /// Clocks of one dependent arithmetic step.
-const STEP_CLOCKS: f64 = 4.5;
+pub const STEP_CLOCKS: f64 = 4.5;
 
 /// Predicted time of a kernel and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,6 +70,14 @@ pub fn predict_stream(schedule: &Schedule, problem: &Streams, gpu: &Descriptor) 
 }
 
 impl StreamCost {
+    fn of(kernels: Vec<KernelCost>) -> StreamCost {
+        let mut parts: BTreeMap<String, f64> = BTreeMap::new();
+        for (name, ms) in kernels.iter().flat_map(|k| &k.parts) {
+            *parts.entry(name.clone()).or_default() += ms;
+        }
+        StreamCost { ms: kernels.iter().map(|k| k.ms).sum(), bottleneck: binding(&parts), parts, kernels }
+    }
+
     /// The cost as candidates carry it: times and traffic are those of all kernels, occupancy is that of the slowest.
     pub fn whole(&self) -> Cost {
         let slowest = self.kernels.iter().max_by(|a, b| a.ms.total_cmp(&b.ms));
@@ -122,11 +130,16 @@ pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Re
             kernels.push(kernel_cost(kernel, &stream, gpu)?);
         }
     }
-    let mut parts: BTreeMap<String, f64> = BTreeMap::new();
-    for (name, ms) in kernels.iter().flat_map(|k| &k.parts) {
-        *parts.entry(name.clone()).or_default() += ms;
-    }
-    Ok(StreamCost { ms: kernels.iter().map(|k| k.ms).sum(), bottleneck: binding(&parts), parts, kernels })
+    Ok(StreamCost::of(kernels))
+}
+
+/// The cost of kernels, one after the other, of which nothing is known but what they were counted to do, and the threads of their blocks.
+///
+/// # Errors
+/// When the GPU cannot run one of them.
+pub fn counted_cost(kernels: &[(KernelWork, i64)], gpu: &Descriptor) -> Result<Cost, Infeasible> {
+    let kernels = kernels.iter().map(|(work, threads)| of_work(work, *threads, gpu)).collect::<Result<_, _>>()?;
+    Ok(StreamCost::of(kernels).whole())
 }
 
 /// Predicts a kernel's time.
@@ -175,6 +188,11 @@ fn sector_bytes(work: &KernelWork) -> f64 {
     (work.load_sectors + work.store_sectors) * 32.0
 }
 
+/// Bytes between L1 and L2.
+fn l2_bytes(work: &KernelWork) -> f64 {
+    sector_bytes(work) - work.cached_sectors * 32.0
+}
+
 /// Clocks that a block takes when it is alone.
 fn chain(work: &KernelWork, gpu: &Descriptor) -> f64 {
     work.chain[0] * gpu.latency_dram
@@ -197,7 +215,7 @@ fn moved(work: &KernelWork, again: f64, gpu: &Descriptor) -> Moved {
 pub(super) fn least_ms(work: &KernelWork, gpu: &Descriptor) -> f64 {
     let all = largest(&pipes(work, gpu).map(|pipe| pipe.1));
     let sm_clocks = (all / f64::from(gpu.sms)).max(chain(work, gpu) + all / work.blocks.max(1.0));
-    let demand = Demand { sm_clocks, l2_bytes: sector_bytes(work), dram: moved(work, 0.0, gpu), ..Demand::default() };
+    let demand = Demand { sm_clocks, l2_bytes: l2_bytes(work), dram: moved(work, 0.0, gpu), ..Demand::default() };
     demand.time(gpu).ms
 }
 
@@ -291,7 +309,7 @@ fn timed(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<Timed, Inf
     let again = if stays_in_l2(live, gpu) { 0.0 } else { work.again_bytes };
     let demand = Demand {
         sm_clocks: full * group(resident as f64) + group(last),
-        l2_bytes: sector_bytes(work),
+        l2_bytes: l2_bytes(work),
         dram: moved(work, again, gpu),
         ..Demand::default()
     };
@@ -315,7 +333,7 @@ fn of_work(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<KernelCo
         registers,
         waves: blocks / (resident as f64 * sms),
         dram_bytes: demand.dram.total(),
-        sectors: work.load_sectors + work.store_sectors,
+        sectors: demand.l2_bytes / 32.0,
         work: counted(work),
     })
 }

@@ -15,6 +15,8 @@ pub struct KernelWork {
     pub load_sectors: f64,
     /// Sectors written.
     pub store_sectors: f64,
+    /// Of the sectors read, those that L1 had.
+    pub cached_sectors: f64,
     /// Loads from shared memory.
     pub shared_loads: f64,
     /// Stores to shared memory.
@@ -117,6 +119,12 @@ impl Edge {
     }
 }
 
+/// Instructions around what warps compute and access: those that they begin and end with, of so many buffers each, and those of so many
+/// iterations of loops that are not expanded.
+pub fn around(warps: f64, buffers: usize, laps: f64) -> f64 {
+    starts(warps, buffers) + laps * LAP
+}
+
 /// What so many warps begin and end with that access so many buffers.
 pub(super) fn starts(warps: f64, buffers: usize) -> f64 {
     warps * (START + ADDRESS * buffers as f64)
@@ -182,11 +190,12 @@ impl KernelWork {
     /// The numbers of a kernel that its decisions add to, with what each does to them.
     fn both(&mut self, other: &KernelWork, float: impl Fn(f64, f64) -> f64, int: impl Fn(i64, i64) -> i64) {
         let ([f16, bf16], [f16_alone, bf16_alone]) = (&mut self.narrowed, &mut self.narrowed_alone);
-        let floats: [(&mut f64, f64); 19] = [
+        let floats: [(&mut f64, f64); 20] = [
             (&mut self.global_loads, other.global_loads),
             (&mut self.global_stores, other.global_stores),
             (&mut self.load_sectors, other.load_sectors),
             (&mut self.store_sectors, other.store_sectors),
+            (&mut self.cached_sectors, other.cached_sectors),
             (&mut self.shared_loads, other.shared_loads),
             (&mut self.shared_stores, other.shared_stores),
             (&mut self.load_wavefronts, other.load_wavefronts),

@@ -195,7 +195,12 @@ fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
             None if known => 1.0,
             _ => UNKNOWN_SECTORS,
         };
-        work.global(Touched { instructions: warps * steps, sectors: warps * steps * sectors }, false);
+        let touched = Touched { instructions: warps * steps, sectors: warps * steps * sectors };
+        // What the innermost loops do not move on in is in L1 for as long as they run.
+        let used = access.dims.iter().flatten().max().map_or(0, |last| last + 1);
+        let again: i64 = b.iters[used..].iter().filter(|i| i.reduce).map(|i| i.extent).product();
+        work.cached_sectors += if known { touched.sectors * (1.0 - 1.0 / again as f64) } else { 0.0 };
+        work.global(touched, false);
     }
     let bytes = i64::from(stream.buffers[b.write.buffer].dtype.bytes());
     work.global(Touched { instructions: warps, sectors: warps * up(32 * bytes, 32) as f64 }, true);

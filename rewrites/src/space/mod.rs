@@ -4,6 +4,7 @@ pub mod conditions;
 mod contraction;
 mod derive;
 mod derive_tensor;
+mod digits;
 mod encode;
 mod engine;
 mod epilogue;
@@ -16,6 +17,7 @@ mod in_place;
 mod instructions;
 mod menu;
 mod nests;
+mod ordered;
 mod reducer_forms;
 pub mod rules;
 pub mod stream;
@@ -39,12 +41,14 @@ pub(crate) use nests::nest_over;
 pub use reducer_forms::in_reducer_forms;
 
 /// The program that is explored for a source: one without the schedule that it has already, buffers row by row, a reduction for each
-/// result, reductions in the form of reducers, indices in their shortest form, what is updated in place copied before, channels by their groups, factors that are computed as
-/// buffers of their own, neighbouring axes of products as one, and bound to threads what no primitive schedules.
+/// result, reductions in the form of reducers, indices in their shortest form, what is updated in place copied before, channels by their
+/// groups, factors that are computed as buffers of their own, neighbouring axes of products as one, maps in the order of what they write,
+/// iterators by the digits that indices take of them, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = strided::row_major(&unscheduled::unscheduled(source));
     let source = tuples::taken_apart(&source, stream::sums_rows);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
     let program = flattened::flattened(&factored::factored(&grouped::grouped(&program)));
+    let program = digits::by_digits(&ordered::ordered(&program));
     in_order::in_order(&program, stream::takes)
 }

@@ -102,6 +102,13 @@ pub(in crate::space) fn takes(program: &Program, part: &Stmt) -> Result<(), Stri
     read_block(block, &order, &mut buffers, &mut |_, _| ()).map(drop)
 }
 
+/// Whether a nest's accesses are known one by one, so that kernels of rows and of elements have it in other ways than as it is.
+pub(in crate::space) fn knows(program: &Program, part: &Stmt) -> bool {
+    let mut buffers = Buffers { program, known: Vec::new(), values: HashMap::new() };
+    let Ok(Nest { block, order }) = nest_of(program, part) else { return false };
+    read_block(block, &order, &mut buffers, &mut |_, _| ()).is_ok_and(|b| b.kind != BlockKind::Other)
+}
+
 /// Rows shorter than a warp leave lanes idle, and of so many rows each has a thread on any GPU.
 const SHORT: i64 = 32;
 const MANY: i64 = 1 << 15;
