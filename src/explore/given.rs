@@ -15,7 +15,7 @@ use crate::workload::Workload;
 use counted::works;
 use satune_extract::stream::counted_cost;
 use satune_extract::{Cost, Descriptor};
-use satune_ir::{tvmscript, Program};
+use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::{gpu_check, Trace};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -115,8 +115,8 @@ impl GivenReport {
 /// The schedule that a problem came with, looked at.
 pub(super) struct Given {
     report: GivenReport,
+    program: Program,
     module: Option<Module>,
-    text: String,
 }
 
 impl Given {
@@ -124,18 +124,17 @@ impl Given {
     pub fn of(problem: &dyn Workload, gpu: &Descriptor, compile: bool, progress: &dyn Progress) -> Option<Given> {
         let given = problem.given()?;
         progress.begin("looking at the given schedule", 0);
-        let text = tvmscript::print(given);
         let module = match lowered(given, gpu) {
             Ok(module) => module,
             Err(why) => {
                 let report = GivenReport { refused: Some(why), ..GivenReport::default() };
-                return Some(Given { report, module: None, text });
+                return Some(Given { report, program: given.clone(), module: None });
             }
         };
         let made = Scheduled { trace: Trace::default(), program: given.clone(), module };
         let compiler = if compile { Compiler::of_this_program().ok() } else { None };
         let report = of_kernels(problem, gpu, &made, compiler.as_ref(), progress);
-        Some(Given { report, module: Some(made.module), text })
+        Some(Given { report, program: made.program, module: Some(made.module) })
     }
 
     /// Measures it, where it was found right or at least could be counted.
@@ -158,8 +157,11 @@ impl Given {
 
     /// What is reported of it. Where it is one of the candidates, which; then they have said all else.
     pub fn beside(self, candidates: &[CandidateReport]) -> GivenReport {
+        // Names may be others.
         let own = |c: &&CandidateReport| {
-            c.files.iter().any(|(name, file)| *name == c.scheduled && file.ends_with(&self.text))
+            let program = c.files.iter().find(|(name, _)| *name == c.scheduled);
+            let program = program.and_then(|(_, text)| tvmscript::parse(text).ok());
+            program.is_some_and(|program| structural::equal(&self.program, &program).is_ok())
         };
         match candidates.iter().find(own) {
             Some(c) => GivenReport {

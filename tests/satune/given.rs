@@ -213,7 +213,7 @@ fn a_member_of_the_space_is_found_among_the_best() {
         let file = folder.path().join(best).join(report["candidates"][0]["scheduled"].as_str().unwrap());
         let again = explored(file.to_str().unwrap(), &format!("{best}_again"));
         assert_eq!(again["given"]["candidate"], 1, "{operator}: {}", again["given"]);
-        assert_eq!(again["candidates"][0]["schedule"], report["candidates"][0]["schedule"], "{operator}");
+        assert_eq!(again["candidates"][0]["predicted_ms"], report["candidates"][0]["predicted_ms"], "{operator}");
     }
 }
 
