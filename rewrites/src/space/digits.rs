@@ -54,6 +54,9 @@ fn is_row_wise(program: &Program, part: &Stmt) -> bool {
     accesses(block).iter().all(|(_, at)| at.iter().filter_map(number).collect::<Vec<_>>().is_sorted())
 }
 
+/// Most places at which a number is cut.
+const MOST: usize = 16;
+
 /// A buffer's dimension.
 type Dim = (BufferId, usize);
 
@@ -69,6 +72,11 @@ struct Term {
 impl Term {
     fn extent(&self) -> i64 {
         self.high / self.low
+    }
+
+    /// One more than the most that it adds, in units of its scale.
+    fn end(&self) -> i64 {
+        self.scale.saturating_mul(self.extent())
     }
 }
 
@@ -88,7 +96,8 @@ impl Digits {
         let parts = parts(program);
         let blocks: Vec<&Block> = parts.iter().map(|part| block_of(program, part).ok()).collect::<Option<_>>()?;
         let plain = |iv: &IterVar| constant(&iv.min) == Some(0) && constant(&iv.extent).is_some();
-        if !blocks.iter().all(|b| b.match_buffers.is_empty() && b.iter_vars.iter().all(plain)) {
+        let bare = |b: &Block| b.match_buffers.is_empty() && b.alloc_buffers.is_empty();
+        if !blocks.iter().all(|b| bare(b) && b.iter_vars.iter().all(plain)) {
             return None;
         }
         let mut out = Digits::default();
@@ -110,6 +119,9 @@ impl Digits {
                 if !sound {
                     return None;
                 }
+            }
+            if out.iters.values().chain(out.dims.values()).any(|cuts| cuts.len() > MOST) {
+                return None;
             }
             if before == (out.iters.clone(), out.dims.clone()) {
                 break;
@@ -187,7 +199,7 @@ impl Digits {
         for stmt in init.iter().chain([&body]) {
             visit::walk_stmt_exprs(stmt, &mut |e| left |= visit::uses_var(e, &gone));
         }
-        (!left).then(|| nest_over(out, block.name.clone(), &iters, init, body))
+        (!left && !iters.is_empty()).then(|| nest_over(out, block.name.clone(), &iters, init, body))
     }
 }
 
@@ -276,7 +288,7 @@ impl Reading<'_> {
             Expr::Binary(BinOp::Add, a, b) => {
                 let mut all = [self.terms(a)?, self.terms(b)?].concat();
                 all.sort_by_key(|t| -t.scale);
-                let apart = |two: &[Term]| two[1].scale * two[1].extent() <= two[0].scale;
+                let apart = |two: &[Term]| two[1].end() <= two[0].scale;
                 all.windows(2).all(apart).then_some(all)?
             }
             Expr::Binary(BinOp::Mul, a, b) => {
@@ -308,7 +320,7 @@ impl Reading<'_> {
         for t in all {
             if t.scale % by == 0 {
                 above.push(t);
-            } else if t.scale * t.extent() <= by {
+            } else if t.end() <= by {
                 below.push(t);
             } else {
                 let cut = (by % t.scale == 0).then(|| t.low * (by / t.scale)).filter(|cut| t.high % cut == 0)?;
@@ -336,11 +348,15 @@ impl Reading<'_> {
                 cuts.insert(weight);
             }
             let own = self.cuts.get(&t.var).cloned().unwrap_or_default();
-            cuts.extend(own.iter().filter(|at| **at > t.low && **at < t.high).map(|at| weight * (at / t.low)));
+            let inside: Vec<i64> = own.into_iter().filter(|at| *at > t.low && *at < t.high).collect();
+            if inside.iter().any(|at| at % t.low != 0) {
+                return false;
+            }
+            cuts.extend(inside.into_iter().map(|at| weight * (at / t.low)));
             for end in [t.low, t.high] {
                 self.cut(t.var, end);
             }
-            weight *= t.extent();
+            weight = t.end();
             for at in cuts.clone().into_iter().filter(|at| *at > t.scale && *at < weight) {
                 if at % t.scale != 0 {
                     return false;
