@@ -8,7 +8,7 @@
 //! with its digits. All blocks that access such a dimension take part, or none does. Done is it where kernels of rows take all that it
 //! makes, and did not take what there was.
 use super::encode::Reader;
-use super::nests::{block_of, nest_over, parts};
+use super::nests::{accesses, block_of, nest_over, parts};
 use super::stream;
 use satune_ir::affine::{constant, index_type, int};
 use satune_ir::term::Axis;
@@ -248,20 +248,6 @@ fn each_integer(block: &Block, each: &mut dyn FnMut(&Expr)) {
             });
         });
     }
-}
-
-/// What a block loads and stores.
-fn accesses(block: &Block) -> Vec<(BufferId, Vec<Expr>)> {
-    let mut out = Vec::new();
-    for whole in block.init.as_deref().into_iter().chain([&*block.body]) {
-        visit::walk_stmt_exprs(whole, &mut |e| out.extend(visit::loads(e)));
-        visit::walk_stmt(whole, &mut |s| {
-            if let Stmt::Store { buffer, indices, .. } = s {
-                out.push((*buffer, indices.clone()));
-            }
-        });
-    }
-    out
 }
 
 /// Reads indices as sums of digits, and notes where iterators are cut for it.

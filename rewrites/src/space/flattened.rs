@@ -8,7 +8,7 @@
 //! same with both dimensions or with one. It is what `fuse` does with loops, and `transform_layout` with buffers. All blocks that
 //! access these dimensions take part, or none does.
 use super::encode::Reader;
-use super::nests::{block_of, nest_over, parts, touches};
+use super::nests::{accesses, block_of, nest_over, parts, touches};
 use satune_ir::affine::{constant, int};
 use satune_ir::{visit, Block, BufferId, Expr, IterVar, Program, Stmt, Var, VarId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -173,20 +173,6 @@ fn places(buffer: BufferId, indices: &[Expr], [first, second]: [VarId; 2]) -> Ve
     let is = |e: &Expr, id: VarId| matches!(e, Expr::Var(v) if v.id == id);
     let next = indices.windows(2).enumerate().filter(|(_, two)| is(&two[0], first) && is(&two[1], second));
     next.map(|(dim, _)| (buffer, dim)).collect()
-}
-
-/// What a block loads and stores.
-fn accesses(block: &Block) -> Vec<(BufferId, Vec<Expr>)> {
-    let mut out = Vec::new();
-    for whole in block.init.as_deref().into_iter().chain([&*block.body]) {
-        visit::walk_stmt_exprs(whole, &mut |e| out.extend(visit::loads(e)));
-        visit::walk_stmt(whole, &mut |s| {
-            if let Stmt::Store { buffer, indices, .. } = s {
-                out.push((*buffer, indices.clone()));
-            }
-        });
-    }
-    out
 }
 
 #[cfg(test)]

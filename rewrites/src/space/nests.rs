@@ -91,6 +91,20 @@ pub(super) fn allocated(out: &mut Program, name: &str, dtype: DType, shape: Vec<
     id
 }
 
+/// What a block loads and stores.
+pub(super) fn accesses(block: &Block) -> Vec<(BufferId, Vec<Expr>)> {
+    let mut out = Vec::new();
+    for whole in block.init.as_deref().into_iter().chain([&*block.body]) {
+        visit::walk_stmt_exprs(whole, &mut |e| out.extend(visit::loads(e)));
+        visit::walk_stmt(whole, &mut |s| {
+            if let Stmt::Store { buffer, indices, .. } = s {
+                out.push((*buffer, indices.clone()));
+            }
+        });
+    }
+    out
+}
+
 /// Whether a statement has anything to do with a buffer.
 pub(super) fn touches(stmt: &Stmt, buffer: BufferId) -> bool {
     let mut found = false;

@@ -217,7 +217,10 @@ impl Rounds<'_> {
                         Unroll::Full => (1.0, extent),
                         Unroll::No => (extent, 1.0),
                         Unroll::By(n) => (extent / f64::from(*n), f64::from(*n)),
-                        Unroll::Auto => (extent / EXPANDED.min(extent.max(1.0)), EXPANDED),
+                        Unroll::Auto => {
+                            let inside = EXPANDED.min(extent.max(1.0));
+                            (extent / inside, inside)
+                        }
                     };
                     if has_barrier(body) {
                         self.list(body, times * laps * inside);
