@@ -9,6 +9,7 @@
 //! makes, and did not take what there was.
 use super::encode::Reader;
 use super::nests::{accesses, block_of, nest_over, parts};
+use super::ordered::ordered;
 use super::stream;
 use satune_ir::affine::{constant, index_type, int};
 use satune_ir::term::Axis;
@@ -23,7 +24,7 @@ pub(super) fn by_digits(program: &Program) -> Program {
         return program.clone();
     }
     let Some(digits) = Digits::of(program) else { return program.clone() };
-    let Some(made) = digits.made(program) else { return program.clone() };
+    let Some(made) = digits.made(program).map(|made| ordered(&made)) else { return program.clone() };
     let mut won = false;
     for ((part, own), left) in parts(&made).into_iter().zip(given).zip(left) {
         let cut = block_of(program, own).is_ok_and(|block| digits.cuts(block));
