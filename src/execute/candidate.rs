@@ -111,6 +111,13 @@ impl Share {
     }
 }
 
+impl From<Share> for Executed {
+    fn from(share: Share) -> Executed {
+        let Share { blocks, of, begun, compared, instructions, inputs } = share;
+        Executed { blocks, of, begun, reduced: 0, compared, instructions, inputs }
+    }
+}
+
 /// A candidate whose text is to be executed.
 pub struct Candidate<'a> {
     /// What it is a schedule of.
@@ -138,16 +145,9 @@ impl Candidate<'_> {
             _ => self.compiled(self.texts, compiler)?,
         };
         let own = self.run((self.problem.program(), self.module), self.texts, &ptx, BUDGET)?;
-        let mut out = Executed {
-            blocks: own.blocks,
-            of: own.of,
-            begun: own.begun,
-            reduced: 0,
-            compared: own.compared,
-            instructions: own.instructions,
-            inputs: own.inputs.clone(),
-        };
-        if own.whole() {
+        let whole = own.whole();
+        let mut out = Executed::from(own);
+        if whole {
             return Ok(out);
         }
         let small = self.problem.reduced(self.plan, &scheduled::options(self.gpu)).map_err(Refusal::Wrong)?;
@@ -160,12 +160,13 @@ impl Candidate<'_> {
         })?;
         if share.whole() {
             out.reduced = share.blocks;
-        } else if own.blocks == 0 {
+        } else if out.blocks == 0 {
             return Err(Refusal::Unable("even on a smaller problem it takes too many thread instructions".into()));
         }
         out.compared += share.compared;
         out.instructions += share.instructions;
-        out.inputs.extend(share.inputs.into_iter().filter(|kind| !own.inputs.contains(kind)));
+        let more = share.inputs.into_iter().filter(|kind| !out.inputs.contains(kind)).collect::<Vec<_>>();
+        out.inputs.extend(more);
         Ok(out)
     }
 
@@ -226,8 +227,7 @@ pub fn execute_whole(source: &Program, module: &Module, texts: &[String], ptx: &
     if !share.whole() {
         return Err(Refusal::Unable(format!("it takes more than {REDUCED} thread instructions")));
     }
-    let Share { blocks, of, begun, compared, instructions, inputs } = share;
-    Ok(Executed { blocks, of, begun, reduced: 0, compared, instructions, inputs })
+    Ok(share.into())
 }
 
 /// Executes blocks of the kernels of a program that were not made of a schedule of it, on each kind of inputs.
@@ -240,8 +240,7 @@ pub fn execute_given(
     ptx: &[String],
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Result<Executed, Refusal> {
-    let Share { blocks, of, begun, compared, instructions, inputs } = execute(program, texts, ptx, GIVEN, go_on)?;
-    Ok(Executed { blocks, of, begun, reduced: 0, compared, instructions, inputs })
+    execute(program, texts, ptx, GIVEN, go_on).map(Executed::from)
 }
 
 /// Executes the kernels of a program on each kind of inputs, for about so many thread instructions.

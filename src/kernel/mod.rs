@@ -282,6 +282,22 @@ pub enum Value {
     },
 }
 
+impl Value {
+    /// Calls `each` with the loads of a value, in their order; several of one element, if it stands there so often.
+    pub fn loads<'v>(&'v self, each: &mut dyn FnMut(ArrayId, &'v Index)) {
+        match self {
+            Value::Load(array, index) => each(*array, index),
+            Value::Binary(_, _, a, b) | Value::Compare(_, _, a, b) | Value::Select(_, a, b) => {
+                [a, b].into_iter().for_each(|v| v.loads(each));
+            }
+            Value::Fma(_, a, b, c) | Value::Choose(a, b, c) => [a, b, c].into_iter().for_each(|v| v.loads(each)),
+            Value::Unary(_, _, a) | Value::Bits(_, a) | Value::Cast(_, a) | Value::Reinterpret(_, a) => a.loads(each),
+            Value::Shuffle { value, .. } => value.loads(each),
+            Value::Float(..) | Value::Int(..) | Value::FromIndex(..) => {}
+        }
+    }
+}
+
 /// The functions of one argument; what they compute is [`satune_ir::interp::intrinsic`], rounded once. On floats.
 pub const FUNCTIONS: [&str; 28] = [
     "exp",

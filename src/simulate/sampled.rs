@@ -4,6 +4,7 @@ use super::memory::Tracked;
 use super::{beyond_machine, memory, runner, Counts, Fault};
 use crate::kernel::{ArrayId, Kernel};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::AddAssign;
 
 /// Bytes of a sector of global memory.
 const SECTOR: u64 = 32;
@@ -21,6 +22,19 @@ pub struct Sampled {
     pub fetched: u64,
     /// Each array in global memory.
     pub touched: BTreeMap<ArrayId, Touched>,
+}
+
+impl AddAssign for Sampled {
+    fn add_assign(&mut self, other: Sampled) {
+        self.blocks += other.blocks;
+        self.total += other.total;
+        self.laps += other.laps;
+        self.fetched += other.fetched;
+        for (array, Touched { read, written }) in other.touched {
+            let own = self.touched.entry(array).or_default();
+            (own.read, own.written) = (own.read + read, own.written + written);
+        }
+    }
 }
 
 /// Sectors of an array that blocks touched, each block's counted once.

@@ -1,6 +1,6 @@
 //! What the kernels of a program ask of a GPU, by counting: a few of their blocks are run at their own size ([`sampled`]), and what
 //! each of all blocks begins with says which of them read the same.
-use crate::kernel::{Array, ArrayId, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
+use crate::kernel::{Array, ArrayId, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll};
 use crate::lower::program::{Argument, Module};
 use crate::simulate::{sampled, Sampled, Touched};
 use satune_extract::stream::{around, Kept, KernelWork, BASE_REGISTERS, STEP_CLOCKS};
@@ -32,8 +32,8 @@ pub(super) fn works(
     let mut before: BTreeMap<usize, Moved> = BTreeMap::new();
     for (number, (kernel, args)) in module.kernels.iter().zip(&module.args).enumerate() {
         let counted = Counted::of(kernel, registers.get(number).copied(), gpu, go_on)?;
-        let mut work = counted.work();
         let moved = counted.moved();
+        let mut work = counted.work(moved.values().copied());
         let now: BTreeMap<usize, Moved> =
             kernel.params().zip(args).map(|((id, _), a)| (place(*a), moved[&id])).collect();
         // What the kernel before wrote is found in L2, where that holds what both touch.
@@ -94,24 +94,27 @@ impl<'k> Counted<'k> {
         };
         let cache = ((L1_BYTES - shared * resident) / resident).max(0) as u64;
         // The first, one in the middle, and the last, which the edges are in; one of many where one takes long.
-        let some = |numbers: &[u64]| {
-            let chosen: BTreeSet<u64> = numbers.iter().copied().collect();
-            sampled(kernel, &Vec::from_iter(chosen), cache, &limited)
-        };
-        let middle = some(&[blocks / 2]).map_err(|fault| match steps.get() >= MOST_STEPS {
-            true => format!("a block of kernel {} does too much to be counted", kernel.name),
-            false => fault.to_string(),
-        })?;
-        let few = if steps.get() < MOST_STEPS / 4 { some(&[0, blocks / 2, blocks - 1]).ok() } else { None };
-        Ok(Counted { kernel, gpu, sampled: few.unwrap_or(middle), held_registers, resident })
+        let middle = blocks / 2;
+        let mut found =
+            sampled(kernel, &[middle], cache, &limited).map_err(|fault| match steps.get() >= MOST_STEPS {
+                true => format!("a block of kernel {} does too much to be counted", kernel.name),
+                false => fault.to_string(),
+            })?;
+        if steps.get() < MOST_STEPS / 4 {
+            let ends = BTreeSet::from([0, blocks - 1]).into_iter().filter(|number| *number != middle);
+            if let Ok(ends) = sampled(kernel, &ends.collect::<Vec<_>>(), cache, &limited) {
+                found += ends;
+            }
+        }
+        Ok(Counted { kernel, gpu, sampled: found, held_registers, resident })
     }
 
     fn blocks(&self) -> f64 {
         self.kernel.grid.iter().map(|n| f64::from(*n)).product()
     }
 
-    /// The work of all blocks.
-    fn work(&self) -> KernelWork {
+    /// The work of all blocks, which move so much of each array.
+    fn work(&self, moved: impl Iterator<Item = Moved>) -> KernelWork {
         let (kernel, gpu) = (self.kernel, self.gpu);
         let (c, blocks) = (&self.sampled.total, self.blocks());
         let scale = blocks / self.sampled.blocks as f64;
@@ -122,9 +125,10 @@ impl<'k> Counted<'k> {
         let lanes = f64::from(if wide { gpu.fp64_lanes } else { gpu.fp32_lanes });
         let arithmetic = all(c.fma) * (128.0 / lanes).max(1.0) + all(c.arithmetic);
         let buffers = kernel.params().count();
-        let moved: Vec<Moved> = self.moved().into_values().collect();
-        let once: f64 = moved.iter().map(|m| m.once).sum();
-        let again: f64 = moved.iter().map(|m| m.by_waves - m.once).sum();
+        let (mut once, mut again, mut written) = (0.0, 0.0, 0.0);
+        for m in moved {
+            (once, again, written) = (once + m.once, again + (m.by_waves - m.once), written + m.written);
+        }
         let mut work = KernelWork {
             blocks,
             global_loads: all(c.global_loads + c.async_copies),
@@ -143,7 +147,7 @@ impl<'k> Counted<'k> {
             barriers: all(c.barriers),
             overhead: around(blocks * warps, buffers, all(self.sampled.laps) * warps),
             read_bytes: once,
-            written_bytes: moved.iter().map(|m| m.written).sum(),
+            written_bytes: written,
             again_bytes: again,
             // All of it is wanted again, or nothing.
             again_live: if stays_in_l2(once, gpu) { 0.0 } else { f64::INFINITY },
@@ -238,7 +242,7 @@ impl Rounds<'_> {
                     self.list(otherwise, times);
                 }
                 Stmt::Fetch { value, .. } | Stmt::Store { value, .. } | Stmt::AtomicAdd { value, .. } => {
-                    loads(value, &mut |array, _| self.reads(array));
+                    value.loads(&mut |array, _| self.reads(array));
                 }
                 Stmt::Copy { src, .. } => self.reads(*src),
                 Stmt::AsyncWait(latest) => self.found[0] += times / f64::from(latest + 1),
@@ -257,21 +261,6 @@ fn has_barrier(body: &[Stmt]) -> bool {
         Stmt::If { then, otherwise, .. } => has_barrier(then) || has_barrier(otherwise),
         _ => false,
     })
-}
-
-/// Calls `each` with the loads of a value.
-fn loads<'v>(value: &'v Value, each: &mut dyn FnMut(ArrayId, &'v Index)) {
-    match value {
-        Value::Load(array, index) => each(*array, index),
-        Value::Binary(_, _, a, b) | Value::Select(_, a, b) | Value::Compare(_, _, a, b) => {
-            loads(a, each);
-            loads(b, each);
-        }
-        Value::Fma(_, a, b, c) | Value::Choose(a, b, c) => [a, b, c].into_iter().for_each(|v| loads(v, each)),
-        Value::Unary(_, _, a) | Value::Bits(_, a) | Value::Cast(_, a) | Value::Reinterpret(_, a) => loads(a, each),
-        Value::Shuffle { value, .. } => loads(value, each),
-        Value::Float(..) | Value::Int(..) | Value::FromIndex(..) => {}
-    }
 }
 
 /// Of the first blocks so many, as many as run at once: how many different places of each array they begin to read at. Blocks that
@@ -316,7 +305,7 @@ impl Begin<'_> {
                     self.vars.insert(*var, value);
                 }
                 Stmt::Fetch { value, .. } | Stmt::Store { value, .. } | Stmt::AtomicAdd { value, .. } => {
-                    loads(value, &mut |array, at| self.reads(array, at));
+                    value.loads(&mut |array, at| self.reads(array, at));
                 }
                 Stmt::Copy { src, src_index, .. } | Stmt::AsyncCopy { src, src_index, .. } => {
                     self.reads(*src, src_index)

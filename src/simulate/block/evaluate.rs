@@ -253,21 +253,10 @@ fn fused(dtype: DType, a: f64, b: f64, c: f64) -> f64 {
 
 /// Whether an element is loaded at two places of a value.
 fn repeats(value: &Value) -> bool {
-    fn find<'v>(value: &'v Value, seen: &mut Vec<(ArrayId, &'v Index)>) -> bool {
-        match value {
-            Value::Load(array, index) => {
-                let known = seen.iter().any(|(a, i)| a == array && *i == index);
-                seen.push((*array, index));
-                known
-            }
-            Value::Float(..) | Value::Int(..) | Value::FromIndex(..) => false,
-            Value::Binary(_, _, a, b) | Value::Compare(_, _, a, b) | Value::Select(_, a, b) => {
-                find(a, seen) || find(b, seen)
-            }
-            Value::Fma(_, a, b, c) | Value::Choose(a, b, c) => find(a, seen) || find(b, seen) || find(c, seen),
-            Value::Unary(_, _, a) | Value::Bits(_, a) | Value::Cast(_, a) | Value::Reinterpret(_, a) => find(a, seen),
-            Value::Shuffle { value: a, .. } => find(a, seen),
-        }
-    }
-    find(value, &mut Vec::new())
+    let (mut seen, mut found) = (Vec::new(), false);
+    value.loads(&mut |array, index| {
+        found |= seen.contains(&(array, index));
+        seen.push((array, index));
+    });
+    found
 }
