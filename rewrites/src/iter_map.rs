@@ -22,6 +22,19 @@ struct Term {
     scale: i64,
 }
 
+/// `scale · ((var // lower) % extent)`, of a loop from 0 on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoopDigit<'m> {
+    /// The loop variable, less its least value.
+    pub var: &'m Expr,
+    /// What its values are divided by.
+    pub lower: i64,
+    /// Number of values.
+    pub extent: i64,
+    /// What they are multiplied with.
+    pub scale: i64,
+}
+
 /// `base + Σ terms`.
 #[derive(Clone, Debug)]
 struct Sum {
@@ -96,16 +109,28 @@ impl IterMap {
     pub fn is_of_digits(&self) -> bool {
         self.constraints.is_empty()
             && self.digits.is_empty()
-            && self.sums.iter().flat_map(|s| &s.terms).all(|t| self.digits_of(t))
+            && (0..self.sums.len()).all(|index| self.loop_digits(index).is_some())
     }
 
-    fn digits_of(&self, t: &Term) -> bool {
+    /// The whole digits of single loops that an index is the sum of, beside its base, as far as no predicate bounds them.
+    pub fn loop_digits(&self, index: usize) -> Option<Vec<LoopDigit<'_>>> {
+        let mut out = Vec::new();
+        self.sums.get(index)?.terms.iter().all(|t| self.digits_of(t, &mut out)).then_some(out)
+    }
+
+    fn digits_of<'m>(&'m self, t: &Term, out: &mut Vec<LoopDigit<'m>>) -> bool {
         let mark = &self.marks[t.mark];
         let Some(end) = t.lower.checked_mul(t.extent) else { return false };
         if mark.padded != mark.extent {
             return false;
         }
-        let Source::Sum(parts) = &mark.source else { return true };
+        let parts = match &mark.source {
+            Source::Var(var) => {
+                out.push(LoopDigit { var, lower: t.lower, extent: t.extent, scale: t.scale });
+                return true;
+            }
+            Source::Sum(parts) => parts,
+        };
         // The digit's part in each of the sum's terms is a digit of that term.
         parts.iter().all(|p| {
             let Some(last) = p.scale.checked_mul(p.extent) else { return false };
@@ -114,8 +139,9 @@ impl IterMap {
                 return true;
             }
             let whole = from % p.scale == 0 && to % p.scale == 0 && to % from == 0 && last % to == 0;
-            let lower = p.lower.checked_mul(from / p.scale);
-            whole && lower.is_some_and(|lower| self.digits_of(&Term { lower, extent: to / from, ..p.clone() }))
+            let (lower, scale) = (p.lower.checked_mul(from / p.scale), t.scale.checked_mul(from / t.lower));
+            let part = lower.zip(scale).map(|(lower, scale)| Term { mark: p.mark, lower, extent: to / from, scale });
+            whole && part.is_some_and(|part| self.digits_of(&part, out))
         })
     }
 

@@ -11,9 +11,12 @@ use super::encode::Reader;
 use super::nests::{accesses, block_of, nest_over, parts};
 use super::ordered::ordered;
 use super::stream;
-use satune_ir::affine::{constant, index_type, int};
+use crate::arith::Domains;
+use crate::iter_map::{self, LoopDigit};
+use crate::regions::iter_domains;
+use satune_ir::affine::{add, constant, index_type, int, mul};
 use satune_ir::term::Axis;
-use satune_ir::{visit, BinOp, Block, BufferId, Expr, IterKind, IterVar, Program, Stmt, Var, VarId};
+use satune_ir::{visit, BinOp, Block, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt, Var, VarId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The same program by digits, where that is worth it.
@@ -87,6 +90,7 @@ type Cuts = BTreeSet<i64>;
 /// Where iterators and dimensions are cut.
 #[derive(Default)]
 struct Digits {
+    /// Those that are cut.
     iters: BTreeMap<VarId, Cuts>,
     dims: BTreeMap<Dim, Cuts>,
 }
@@ -105,7 +109,7 @@ impl Digits {
         loop {
             let before = (out.iters.clone(), out.dims.clone());
             for block in &blocks {
-                let mut reading = Reading { extents: extents(block), cuts: &mut out.iters };
+                let mut reading = Reading { domains: iter_domains(block), cuts: &mut out.iters };
                 let mut sound = true;
                 each_integer(block, &mut |e| {
                     reading.terms(e);
@@ -143,7 +147,7 @@ impl Digits {
 
     /// Whether an iterator of a block is cut.
     fn cuts(&self, block: &Block) -> bool {
-        block.iter_vars.iter().any(|iv| self.iters.get(&iv.var.id).is_some_and(|cuts| !cuts.is_empty()))
+        block.iter_vars.iter().any(|iv| self.iters.contains_key(&iv.var.id))
     }
 
     /// The program by these digits.
@@ -188,14 +192,14 @@ impl Digits {
                 iters.push(IterVar { var, extent: Expr::Int(extent, iv.var.dtype), ..iv.clone() });
             }
         }
-        let written = Written { digits: self, program, extents: extents(block), of_weight };
+        let written = Written { digits: self, program, domains: iter_domains(block), of_weight };
         let init = match &block.init {
             Some(init) => Some(written.stmt(init)?),
             None => None,
         };
         let body = written.stmt(&block.body)?;
         let ones: Vec<VarId> = block.iter_vars.iter().filter(|iv| is_one(iv)).map(|iv| iv.var.id).collect();
-        let gone = |v: VarId| ones.contains(&v) || self.iters.get(&v).is_some_and(|cuts| !cuts.is_empty());
+        let gone = |v: VarId| ones.contains(&v) || self.iters.contains_key(&v);
         let mut left = false;
         for stmt in init.iter().chain([&body]) {
             visit::walk_stmt_exprs(stmt, &mut |e| left |= visit::uses_var(e, &gone));
@@ -234,10 +238,6 @@ fn digits(cuts: Option<&Cuts>, extent: i64) -> Vec<(i64, i64)> {
     out
 }
 
-fn extents(block: &Block) -> HashMap<VarId, i64> {
-    block.iter_vars.iter().filter_map(|iv| Some((iv.var.id, constant(&iv.extent)?))).collect()
-}
-
 /// Calls `each` with all expressions of integers in a block that are quotients or remainders.
 fn each_integer(block: &Block, each: &mut dyn FnMut(&Expr)) {
     for whole in block.init.as_deref().into_iter().chain([&*block.body]) {
@@ -251,72 +251,42 @@ fn each_integer(block: &Block, each: &mut dyn FnMut(&Expr)) {
     }
 }
 
+/// The digits that an integer is the sum of, the heaviest first; none where it is something else.
+fn terms(e: &Expr, domains: &Domains) -> Option<Vec<Term>> {
+    let map = iter_map::taken_apart(std::slice::from_ref(e), domains, &int(1, DType::Bool), false)?;
+    let of = |d: &LoopDigit| match d.var {
+        Expr::Var(v) if d.scale > 0 => {
+            Some(Term { var: v.id, low: d.lower, high: d.lower.checked_mul(d.extent)?, scale: d.scale })
+        }
+        _ => None,
+    };
+    let mut all = map.loop_digits(0)?.iter().map(of).collect::<Option<Vec<_>>>()?;
+    all.sort_by_key(|t| -t.scale);
+    (map.base_of(0) == Some(0)).then_some(all)
+}
+
 /// Reads indices as sums of digits, and notes where iterators are cut for it.
 struct Reading<'c> {
-    extents: HashMap<VarId, i64>,
+    domains: Domains,
     cuts: &'c mut BTreeMap<VarId, Cuts>,
 }
 
 impl Reading<'_> {
     fn cut(&mut self, var: VarId, at: i64) {
-        if at > 1 && self.extents.get(&var).is_some_and(|extent| at < *extent) {
+        let extent = self.domains.get(&var).and_then(|range| constant(&range.extent));
+        if at > 1 && extent.is_some_and(|extent| at < extent) {
             self.cuts.entry(var).or_default().insert(at);
         }
     }
 
-    /// The digits that an integer is the sum of, the heaviest first; none where it is something else.
+    /// Cuts iterators where digits of an integer begin and end.
     fn terms(&mut self, e: &Expr) -> Option<Vec<Term>> {
-        Some(match e {
-            Expr::Int(0, _) => Vec::new(),
-            Expr::Var(v) => match *self.extents.get(&v.id)? {
-                1 => Vec::new(),
-                high => vec![Term { var: v.id, low: 1, high, scale: 1 }],
-            },
-            Expr::Binary(BinOp::Add, a, b) => {
-                let mut all = [self.terms(a)?, self.terms(b)?].concat();
-                all.sort_by_key(|t| -t.scale);
-                let apart = |two: &[Term]| two[1].end() <= two[0].scale;
-                all.windows(2).all(apart).then_some(all)?
-            }
-            Expr::Binary(BinOp::Mul, a, b) => {
-                let (inner, by) = match (constant(a), constant(b)) {
-                    (_, Some(by)) => (a, by),
-                    (Some(by), _) => (b, by),
-                    _ => return None,
-                };
-                let scaled = |t: Term| Some(Term { scale: t.scale.checked_mul(by)?, ..t });
-                let all = self.terms(inner)?;
-                (by > 0).then(|| all.into_iter().map(scaled).collect::<Option<Vec<_>>>())??
-            }
-            Expr::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), a, by) => {
-                let by = constant(by).filter(|by| *by > 0)?;
-                let all = self.terms(a)?;
-                let [above, below] = self.parted(all, by)?;
-                match op {
-                    BinOp::FloorDiv => above.into_iter().map(|t| Term { scale: t.scale / by, ..t }).collect(),
-                    _ => below,
-                }
-            }
-            _ => return None,
-        })
-    }
-
-    /// Digits of a weight of `by` and more, and the others.
-    fn parted(&mut self, all: Vec<Term>, by: i64) -> Option<[Vec<Term>; 2]> {
-        let (mut above, mut below) = (Vec::new(), Vec::new());
-        for t in all {
-            if t.scale % by == 0 {
-                above.push(t);
-            } else if t.end() <= by {
-                below.push(t);
-            } else {
-                let cut = (by % t.scale == 0).then(|| t.low * (by / t.scale)).filter(|cut| t.high % cut == 0)?;
-                self.cut(t.var, cut);
-                above.push(Term { low: cut, scale: by, ..t });
-                below.push(Term { high: cut, ..t });
-            }
+        let all = terms(e, &self.domains)?;
+        for t in &all {
+            self.cut(t.var, t.low);
+            self.cut(t.var, t.high);
         }
-        Some([above, below])
+        Some(all)
     }
 
     /// Cuts an index as its dimension is cut, and the dimension as the index is; whether that can be done.
@@ -340,9 +310,6 @@ impl Reading<'_> {
                 return false;
             }
             cuts.extend(inside.into_iter().map(|at| weight * (at / t.low)));
-            for end in [t.low, t.high] {
-                self.cut(t.var, end);
-            }
             weight = t.end();
             for at in cuts.clone().into_iter().filter(|at| *at > t.scale && *at < weight) {
                 if at % t.scale != 0 {
@@ -363,15 +330,14 @@ impl Reading<'_> {
 struct Written<'d> {
     digits: &'d Digits,
     program: &'d Program,
-    extents: HashMap<VarId, i64>,
+    domains: Domains,
     /// The iterator that is a digit, by the weight.
     of_weight: HashMap<(VarId, i64), Var>,
 }
 
 impl Written<'_> {
     fn terms(&self, e: &Expr) -> Option<Vec<Term>> {
-        let mut cuts = self.digits.iters.clone();
-        let all = Reading { extents: self.extents.clone(), cuts: &mut cuts }.terms(e)?;
+        let all = terms(e, &self.domains)?;
         // One of each digit.
         let single = |t: &Term| {
             let own = self.digits.iters.get(&t.var).cloned().unwrap_or_default();
@@ -405,28 +371,16 @@ impl Written<'_> {
 
     /// An integer as a sum of digits; none where it is none of iterators that are cut, or of one value.
     fn sum(&self, e: &Expr) -> Option<Expr> {
-        let cut = |v: VarId| self.digits.iters.get(&v).is_some_and(|cuts| !cuts.is_empty());
-        if !visit::uses_var(e, &|v| cut(v) || self.extents.get(&v) == Some(&1)) {
+        let is_one = |v: VarId| self.domains.get(&v).and_then(|range| constant(&range.extent)) == Some(1);
+        if !visit::uses_var(e, &|v| self.digits.iters.contains_key(&v) || is_one(v)) {
             return None;
         }
-        let terms = self.terms(e)?;
-        if terms.is_empty() {
-            return Some(Expr::Int(0, satune_ir::fold::dtype(e, &self.program.buffers)));
-        }
-        let mut sum: Option<Expr> = None;
-        for t in terms {
+        let mut sum = int(0, satune_ir::fold::dtype(e, &self.program.buffers));
+        for t in self.terms(e)? {
             let var = self.of_weight.get(&(t.var, t.low))?;
-            let digit = Expr::Var(var.clone());
-            let scaled = match t.scale {
-                1 => digit,
-                scale => Expr::Binary(BinOp::Mul, digit.into(), Expr::Int(scale, var.dtype).into()),
-            };
-            sum = Some(match sum {
-                None => scaled,
-                Some(sum) => Expr::Binary(BinOp::Add, sum.into(), scaled.into()),
-            });
+            sum = add(sum, mul(Expr::Var(var.clone()), int(t.scale, var.dtype)));
         }
-        sum
+        Some(sum)
     }
 
     fn indices(&self, buffer: BufferId, at: &[Expr]) -> Vec<Expr> {
