@@ -104,6 +104,9 @@ impl<'p> Source<'p> {
                     batch += 1;
                     Axis::Batch(batch - 1)
                 }
+                // An iterator of one value is whatever suits: what simplified an index by it left nothing of it.
+                (true, _) if extent == 1 => Axis::K,
+                (false, [_, false, false]) if extent == 1 => Axis::M,
                 (true, _) => {
                     return Err(format!("reduction iterator `{name}` does not index both factors and them alone"))
                 }

@@ -3,7 +3,7 @@ use super::blocks::{moves, MOST_BLOCKS};
 use super::programs::Programs;
 use super::read::{self, StreamError};
 use super::steps::{calls, offered};
-use super::tiled::with_contractions;
+use super::tiled::{with_contractions, Contractions};
 use super::works::Source;
 use crate::replay::Replay;
 use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamPlan, Streams};
@@ -102,8 +102,9 @@ fn source(program: &Program) -> Result<(Source<'static>, Programs, Plain), Strea
         plain.push((block.name.clone(), why));
     }
     let made = stream.blocks.iter().map(|b| stream.buffers[b.write.buffer].name.clone()).collect();
-    let stream = with_contractions(stream, &replay, &made);
-    let programs = Programs::of(replay, stream.clone(), made, moves);
+    let mut contractions = Contractions::default();
+    let stream = with_contractions(stream, &replay, &made, &mut contractions);
+    let programs = Programs::of(replay, (stream.clone(), contractions), made, moves);
     Ok((Source { stream, parts: Vec::new(), only: None }, programs, plain))
 }
 

@@ -1,6 +1,6 @@
 //! The programs that the primitives make of a source, each known once however it came about, and what they make of each other: what
 //! was asked of one is not asked again, be it with other bounds.
-use super::tiled::{alone, read};
+use super::tiled::{alone, read, Contractions};
 use crate::replay::Replay;
 use crate::space::nests::parts;
 use crate::Call;
@@ -14,6 +14,7 @@ pub(super) struct Programs {
     made: BTreeSet<String>,
     /// Whether blocks may move at all.
     moves: bool,
+    contractions: Contractions,
     all: Vec<Known>,
     by_text: HashMap<String, usize>,
     /// What the primitives say of calls on a part of a program, by the text of the part.
@@ -33,12 +34,18 @@ struct Known {
 }
 
 impl Programs {
-    /// None but the source, whose blocks are read already.
-    pub fn of(source: Replay, stream: Stream, made: BTreeSet<String>, moves: bool) -> Programs {
+    /// None but the source, whose blocks are read already, and the contractions among them.
+    pub fn of(
+        source: Replay,
+        (stream, contractions): (Stream, Contractions),
+        made: BTreeSet<String>,
+        moves: bool,
+    ) -> Programs {
         let text = tvmscript::print(source.schedule.program());
         Programs {
             made,
             moves,
+            contractions,
             all: vec![Known { replay: source, stream: Some(stream) }],
             by_text: HashMap::from([(text, 0)]),
             verdicts: HashMap::new(),
@@ -121,7 +128,7 @@ impl Programs {
     fn add(&mut self, replay: Replay) -> usize {
         let number = *self.by_text.entry(tvmscript::print(replay.schedule.program())).or_insert(self.all.len());
         if number == self.all.len() {
-            let stream = read(&replay, &self.made).ok();
+            let stream = read(&replay, &self.made, &mut self.contractions).ok();
             self.all.push(Known { replay, stream });
         }
         number

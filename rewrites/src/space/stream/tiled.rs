@@ -9,45 +9,62 @@ use crate::space::nests::parts;
 use crate::trace::{Call, Out};
 use crate::tree::child_realizes;
 use satune_ir::term::stream::{Stream, Tiled};
-use satune_ir::{access, Block, BlockRealize, BufferId, Program, Region, Stmt};
+use satune_ir::term::Contraction;
+use satune_ir::{access, tvmscript, Block, BlockRealize, BufferId, Program, Region, Stmt};
 use serde_json::{json, Value};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Neighbouring blocks of a program that are a contraction by themselves: a sum of products, of matrices as they are or gathered,
-/// alone and with as much as can be of the chain of maps after it; a convolution also with the padding before it. `made` has the
-/// names of the buffers that are made before, too.
-pub(super) fn of(program: &Program, made: &BTreeSet<String>) -> Vec<Tiled> {
-    let nests = parts(program);
-    let mut out = Vec::new();
-    let sums = |nest: &Stmt| child_realizes(nest).iter().any(|realize| realize.block.init.is_some());
-    for sum in (0..nests.len()).filter(|at| sums(nests[*at])) {
-        let padding = sum.checked_sub(1).filter(|at| !sums(nests[*at]));
-        for from in [Some(sum), padding].into_iter().flatten() {
-            let mut longest = None;
-            for to in sum + 1..=nests.len() {
-                let found = contraction(&alone(program, &nests, &|at| (from..to).contains(&at))).ok();
-                let Some(contraction) = found.filter(|c| from == sum || c.gather.is_some()) else { break };
-                // `reverse_compute_inline` takes maps that read nothing else that the program makes.
-                let read = contraction.epilogue.iter().flat_map(|e| &e.reads);
-                if read.into_iter().any(|operand| made.contains(&operand.name)) {
-                    break;
-                }
-                let found = Tiled { from, to, contraction };
-                match to == sum + 1 {
-                    true => out.push(found),
-                    false => longest = Some(found),
-                }
-            }
-            out.extend(longest);
-        }
-    }
-    out
+/// What was asked of parts of programs: which contraction each is. Ways to inline leave most parts as they are, and each answer takes
+/// replays.
+#[derive(Default)]
+pub(super) struct Contractions {
+    known: HashMap<String, Option<Contraction>>,
 }
 
-/// [`of`] a program whose buffers are made by its own blocks alone.
+impl Contractions {
+    /// Neighbouring blocks of a program that are a contraction by themselves: a sum of products, of matrices as they are or gathered,
+    /// alone and with as much as can be of the chain of maps after it; a convolution also with the padding before it. `made` has the
+    /// names of the buffers that are made before, too.
+    fn of(&mut self, program: &Program, made: &BTreeSet<String>) -> Vec<Tiled> {
+        let nests = parts(program);
+        let mut out = Vec::new();
+        let sums = |nest: &Stmt| child_realizes(nest).iter().any(|realize| realize.block.init.is_some());
+        for sum in (0..nests.len()).filter(|at| sums(nests[*at])) {
+            let padding = sum.checked_sub(1).filter(|at| !sums(nests[*at]));
+            for from in [Some(sum), padding].into_iter().flatten() {
+                let mut longest = None;
+                for to in sum + 1..=nests.len() {
+                    let found = self.alone(alone(program, &nests, &|at| (from..to).contains(&at)));
+                    let Some(contraction) = found.filter(|c| from == sum || c.gather.is_some()) else { break };
+                    // `reverse_compute_inline` takes maps that read nothing else that the program makes.
+                    let read = contraction.epilogue.iter().flat_map(|e| &e.reads);
+                    if read.into_iter().any(|operand| made.contains(&operand.name)) {
+                        break;
+                    }
+                    let found = Tiled { from, to, contraction };
+                    match to == sum + 1 {
+                        true => out.push(found),
+                        false => longest = Some(found),
+                    }
+                }
+                out.extend(longest);
+            }
+        }
+        out
+    }
+
+    /// A part of a program; the buffers of a contraction have the numbers that they have there.
+    fn alone(&mut self, part: Program) -> Option<Contraction> {
+        let numbers = part.params.iter().chain(&part.body.block.alloc_buffers);
+        let text = format!("{:?}\n{}", numbers.collect::<Vec<_>>(), tvmscript::print(&part));
+        self.known.entry(text).or_insert_with(|| contraction(&part).ok()).clone()
+    }
+}
+
+/// The contractions of a program whose buffers are made by its own blocks alone.
 pub fn contractions(program: &Program) -> Vec<Tiled> {
     let made = parts(program).into_iter().flat_map(written);
-    of(program, &made.map(|buffer| program.buffer(buffer).name.clone()).collect())
+    Contractions::default().of(program, &made.map(|buffer| program.buffer(buffer).name.clone()).collect())
 }
 
 /// The nests of a program, of which some are taken as programs of their own.
@@ -210,13 +227,22 @@ fn rename(value: &mut Value, prefix: &str) {
 }
 
 /// The blocks of a program as it is after some calls; buffers of these names are made by blocks, though they be parameters.
-pub(super) fn read(state: &Replay, made: &BTreeSet<String>) -> Result<Stream, StreamError> {
+pub(super) fn read(
+    state: &Replay,
+    made: &BTreeSet<String>,
+    contractions: &mut Contractions,
+) -> Result<Stream, StreamError> {
     let stream = read::stream(state.schedule.program(), moves(&state.schedule), &mut |_, _| ())?;
-    Ok(with_contractions(stream, state, made))
+    Ok(with_contractions(stream, state, made, contractions))
 }
 
 /// The blocks, and which of them are contractions.
-pub(super) fn with_contractions(stream: Stream, state: &Replay, made: &BTreeSet<String>) -> Stream {
-    let tiled = if stream.pipeline { of(state.schedule.program(), made) } else { Vec::new() };
+pub(super) fn with_contractions(
+    stream: Stream,
+    state: &Replay,
+    made: &BTreeSet<String>,
+    contractions: &mut Contractions,
+) -> Stream {
+    let tiled = if stream.pipeline { contractions.of(state.schedule.program(), made) } else { Vec::new() };
     Stream { tiled, ..stream }
 }
