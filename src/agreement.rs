@@ -20,7 +20,7 @@
 mod grain;
 mod rounding;
 
-pub(crate) use rounding::FUNCTION;
+pub(crate) use rounding::{allowed, FUNCTION};
 pub use rounding::{smallest, tolerances, unit, SINGLE};
 
 use grain::Grains;

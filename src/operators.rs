@@ -485,6 +485,7 @@ mod tests {
 
     #[test]
     fn tensor_cores_take_what_options_spell() {
+        use satune_ir::interp::Scalar;
         use satune_ir::term::tensor::{Epilogue, Gemm};
         let gelu = |x: f64| x * 0.5 * (1.0 + ((x + 0.044715 * x * x * x) * (2.0 / std::f64::consts::PI).sqrt()).tanh());
         let silu = |x: f64| x / (1.0 + (-x).exp());
@@ -496,7 +497,9 @@ mod tests {
             let names = gemm.reads.iter().map(|read| read.name.as_str()).collect::<Vec<_>>();
             assert_eq!((gemm.output, &names[..]), (DType::BF16, &["bias", "residual"][..]));
             for [sum, bias, residual] in [[3.0, 1.0, -7.0], [-3.0, 0.25, 2.0]] {
-                let (got, want) = (gemm.epilogue.of(sum, &[bias, residual]), activation(0.5 * sum + bias) + residual);
+                let [sum_, bias_, residual_] = [sum, bias, residual].map(|x| Scalar::float(x, DType::F32));
+                let got = gemm.epilogue.of(sum_, &[bias_, residual_]).as_f64();
+                let want = activation(0.5 * sum + bias) + residual;
                 assert!((got - want).abs() < 1e-5, "{text}: {got}, {want}: {}", gemm.epilogue);
             }
         }

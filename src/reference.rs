@@ -8,6 +8,7 @@ mod tests;
 pub use plain::{Plain, PlainError};
 
 use crate::agreement::Agreement;
+use crate::execute::of_whole_numbers;
 use satune_ir::interp::{self, Array, Fault};
 use satune_ir::{tvmscript, Program};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,8 @@ pub struct Reference {
     pub expected: Vec<Array>,
     /// Every parameter after, computed without rounding ([`interp::in_double`]); none where results agree bit for bit.
     pub unrounded: Option<Vec<Array>>,
+    /// The most by which rounding may change a whole number of each parameter.
+    pub rounded: Vec<f64>,
 }
 
 /// Programs whose results are kept. The candidates of an exploration have a handful of shapes.
@@ -78,6 +81,10 @@ impl Reference {
                 Some(run(&interp::in_double(source), &wide)?)
             }
         };
-        Ok(Reference { inputs, expected, unrounded })
+        let rounded = match unrounded {
+            Some(_) => of_whole_numbers(source, &inputs, go_on)?,
+            None => vec![0.0; inputs.len()],
+        };
+        Ok(Reference { inputs, expected, unrounded, rounded })
     }
 }

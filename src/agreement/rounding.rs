@@ -40,7 +40,7 @@ const ARITHMETIC: f64 = 4.0;
 const STEP: f64 = 8.0;
 
 /// Largest relative error (root of the sum of squares, over that of the reference) of each parameter of a program; 0 for
-/// those that it does not write, and for whole numbers. `cores` names the block whose products are made on tensor
+/// those that it does not write, and for whole numbers that are made of no floats. `cores` names the block whose products are made on tensor
 /// cores, if there is one.
 ///
 /// Errors of what a block reads are added to its own, twice where it reads it more than once (a square): as if it kept
@@ -51,6 +51,16 @@ pub fn tolerances(program: &Program, cores: Option<&str>) -> Vec<f64> {
     let mut errors = Errors { program, cores, of: HashMap::new() };
     errors.stmt(&program.body.block.body);
     program.params.iter().map(|id| errors.of.get(id).copied().unwrap_or(0.0)).collect()
+}
+
+/// What a tolerance allows of results of a type whose root mean square is `root`: how far each may be off, and the relative error of
+/// all. A whole number that is made of floats is another one where such a float is as near to an end as it may be off.
+pub(crate) fn allowed(dtype: DType, tolerance: f64, root: f64) -> (f64, f64) {
+    let single = SINGLE * tolerance * root.max(f64::MIN_POSITIVE);
+    if dtype.is_float() || tolerance == 0.0 {
+        return (single, tolerance);
+    }
+    (single.max(1.0), tolerance + (tolerance / root.max(1.0)).sqrt())
 }
 
 /// Unit of roundoff of a type: half a unit in the last place of 1; 0 of whole numbers.
@@ -142,7 +152,7 @@ impl Errors<'_> {
         // A cast at the end is a rounding of its own.
         let inner = if let Expr::Cast(to, inner) = value { Some((*to, inner.as_ref())) } else { None };
         let inner = inner.filter(|(to, _)| to.is_float()).map_or(value, |(_, inner)| inner);
-        let computed = self.dtype(inner);
+        let computed = self.made_of(inner);
         let (mut operations, mut functions, mut reads) = (0_u32, 0_u32, BTreeMap::<BufferId, u32>::new());
         for e in std::iter::once(&inner).chain(bound) {
             visit::walk_expr(e, &mut |e| match e {
@@ -195,6 +205,23 @@ impl Errors<'_> {
     fn of_products(&self, value: &Expr, target: BufferId, terms: f64) -> f64 {
         let factor = visit::loads(value).into_iter().find(|(b, _)| *b != target).map(|(b, _)| b);
         factor.map_or(0.0, |b| on_tensor_cores(self.program.buffer(b).dtype, terms))
+    }
+
+    /// The type in which a value is computed; of a whole number that of the float which it is made of, if it is.
+    fn made_of(&self, value: &Expr) -> DType {
+        let mut found = self.dtype(value);
+        if !found.is_float() {
+            visit::walk_expr(value, &mut |e| {
+                let of = match e {
+                    Expr::Cast(_, a) | Expr::Binary(_, a, _) => self.dtype(a),
+                    _ => return,
+                };
+                if of.is_float() {
+                    found = of;
+                }
+            });
+        }
+        found
     }
 
     fn dtype(&self, e: &Expr) -> DType {

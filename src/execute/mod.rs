@@ -12,5 +12,6 @@ mod words;
 pub use as_given::difference;
 pub use candidate::{execute_given, execute_whole, Candidate, Executed, Refusal};
 pub use kernel::{check, Finding, Findings, KernelError, Request, Unwritten};
+pub(crate) use rounding::of_whole_numbers;
 pub use values::InputKind;
 pub use words::{LaunchWords, Role, WordsError};

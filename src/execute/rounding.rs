@@ -10,12 +10,16 @@
 //! ```
 //! with the unit of roundoff u of the type. Both the interpreter's element and a kernel's are within that of the value without
 //! rounding. A bound that is too wide hides an error; none is too narrow: what outgrows its type, or is divided by what may be 0,
-//! has a bound beyond [`BEYOND`], which says nothing. There is no such program at all where values of floats become whole numbers,
-//! indices or conditions of statements, where reductions are other than sums, minima and maxima, and for functions that are not
-//! monotone, but for sine and cosine.
+//! has a bound beyond [`BEYOND`], which says nothing. A whole number that is made of a float has one, too:
+//!
+//! ```text
+//!   q = int(x)                   q = int(x),     q_error = the most that int changes within x_error; beyond the type, nothing
+//! ```
+//! There is no such program at all where rounded values become indices or conditions of statements, where reductions are other than
+//! sums, minima and maxima, and for functions that are not monotone, but for sine and cosine.
 use crate::agreement::{smallest, unit, EXACT, FUNCTION};
 use satune_ir::affine::constant;
-use satune_ir::interp::in_double;
+use satune_ir::interp::{self, in_double, Array, Fault};
 use satune_ir::{
     fold, fp8, visit, BinOp, BlockRealize, Buffer, BufferId, DType, Expr, For, IterKind, Program, Region, Stmt, Var,
     VarId,
@@ -31,13 +35,55 @@ const NOTHING: f64 = 1e300;
 /// computed again wherever it is used.
 const LAZY: usize = 12;
 
-/// The program in `f64` that has, after the parameters of the given one, the bound of each float that it writes: of the parameters
-/// of which `bounded` gives the positions.
+/// The program in `f64` that has, after the parameters of the given one, the bound of each float that it writes, and of each whole
+/// number that is made of one: of the parameters of which `bounded` gives the positions.
 pub(super) struct Bounds {
     pub program: Program,
     pub bounded: Vec<usize>,
     /// How many values are computed where the given program computes one, at most.
     pub values: u64,
+}
+
+impl Bounds {
+    /// Whether a parameter of whole numbers has bounds.
+    pub fn of_whole_numbers(&self, program: &Program) -> bool {
+        self.bounded.iter().any(|p| !program.buffer(program.params[*p]).dtype.is_float())
+    }
+
+    /// The bounds of each of the parameters `bounded`, given what all parameters hold.
+    ///
+    /// # Errors
+    /// What the interpreter says of the program.
+    pub fn run(&self, inputs: &[Array], max_steps: u64, go_on: &dyn Fn() -> bool) -> Result<Vec<Array>, Fault> {
+        let none = self.bounded.iter().filter_map(|p| inputs.get(*p)).map(Array::zeros);
+        let inputs: Vec<Array> = inputs.iter().map(Array::in_double).chain(none).collect();
+        let options = interp::Options { max_steps, ..interp::Options::default() };
+        let mut all = interp::run_while(&self.program, &inputs, &options, go_on)?;
+        Ok(all.split_off(all.len() - self.bounded.len()))
+    }
+}
+
+/// The most by which rounding may change a whole number of each parameter, given what all parameters hold; 0 of floats, and where
+/// that cannot be told.
+///
+/// # Errors
+/// When it is told to end.
+pub(crate) fn of_whole_numbers(
+    program: &Program,
+    inputs: &[Array],
+    go_on: &dyn Fn() -> bool,
+) -> Result<Vec<f64>, Fault> {
+    let mut out = vec![0.0; program.params.len()];
+    let whole = |p: usize| !program.buffer(program.params[p]).dtype.is_float();
+    let Some(bounds) = bounds(program).filter(|b| b.of_whole_numbers(program)) else { return Ok(out) };
+    let all = match bounds.run(inputs, interp::Options::default().max_steps, go_on) {
+        Err(Fault::Stopped) => return Err(Fault::Stopped),
+        other => other.unwrap_or_default(),
+    };
+    for (p, bounds) in bounds.bounded.iter().zip(all).filter(|(p, _)| whole(**p)) {
+        out[*p] = bounds.to_f64().into_iter().filter(|bound| *bound < BEYOND).fold(0.0, f64::max);
+    }
+    Ok(out)
 }
 
 /// See [`Bounds`]; none where there is none.
@@ -59,12 +105,12 @@ pub(super) fn bounds(program: &Program) -> Option<Bounds> {
         lazy: false,
     };
     for b in written {
-        let buffer = program.buffers.get(b.0 as usize)?;
-        if buffer.dtype.is_float() {
-            let error = Buffer { name: format!("{}_error", buffer.name), dtype: DType::F64, ..buffer.clone() };
-            let error = maker.out.add_buffer(error);
-            maker.errors.insert(b, error);
+        if program.buffers.get(b.0 as usize)?.dtype.is_float() {
+            maker.rounds(b);
         }
+    }
+    while let Some(whole) = maker.made_of_rounded() {
+        maker.rounds(whole);
     }
     maker.out.body = maker.realize(&program.body, &wide.body)?;
     let of = |(at, p): (usize, &BufferId)| Some((at, *maker.errors.get(p)?));
@@ -92,6 +138,25 @@ struct Maker<'p> {
 }
 
 impl Maker<'_> {
+    /// A buffer has bounds.
+    fn rounds(&mut self, b: BufferId) {
+        let buffer = self.program.buffer(b);
+        let error = Buffer { name: format!("{}_error", buffer.name), dtype: DType::F64, ..buffer.clone() };
+        let error = self.out.add_buffer(error);
+        self.errors.insert(b, error);
+    }
+
+    /// A buffer of whole numbers or bools that has no bounds, and holds what is made of rounded values.
+    fn made_of_rounded(&self) -> Option<BufferId> {
+        let mut found = None;
+        visit::walk_stmt(&self.program.body.block.body, &mut |s| {
+            if let Stmt::Store { buffer, value, .. } = s {
+                found = found.or((!self.errors.contains_key(buffer) && !self.exact(value)).then_some(*buffer));
+            }
+        });
+        found
+    }
+
     /// A block with the bounds of what it stores; `wide`: its form in `f64`.
     fn realize(&mut self, given: &BlockRealize, wide: &BlockRealize) -> Option<BlockRealize> {
         (self.exact(&given.predicate) && given.iter_values.iter().all(|e| self.exact(e))).then_some(())?;
@@ -109,16 +174,16 @@ impl Maker<'_> {
             block.init = Some(self.stmt(given, wide)?.into());
         }
         let reduces = given.block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
-        let floats = reduces && self.stores_floats(&given.block.body);
+        let rounded = reduces && self.stores_rounded(&given.block.body);
         let (given_body, wide_body) = (&given.block.body, &wide.block.body);
-        block.body = match floats {
+        block.body = match rounded {
             true => self.reduction(given, given_body, wide_body)?.into(),
             false => self.stmt(given_body, wide_body)?.into(),
         };
         Some(out)
     }
 
-    fn stores_floats(&self, stmt: &Stmt) -> bool {
+    fn stores_rounded(&self, stmt: &Stmt) -> bool {
         let mut found = false;
         visit::walk_stmt(stmt, &mut |s| {
             found |= matches!(s, Stmt::Store { buffer, .. } if self.errors.contains_key(buffer));
@@ -145,11 +210,13 @@ impl Maker<'_> {
         let reduced = r.block.iter_vars.iter().filter(|iv| iv.kind == IterKind::Reduce);
         let terms = reduced.map(|iv| constant(&iv.extent)).try_fold(1.0, |n, extent| Some(n * extent? as f64))?;
         let (x, error) = self.pair(term, wide_term)?;
-        let x = self.bind(x);
+        let dtype = self.program.buffer(*buffer).dtype;
+        let x = self.bind_as(x, dtype);
         let of = |b: BufferId| Expr::Load(b, at.clone());
         let (sum, sums) = (*buffer, *self.errors.get(buffer)?);
         let bound = match op {
             BinOp::Min | BinOp::Max => larger(of(sums), error),
+            _ if !dtype.is_float() => self.bounded(plus(of(sums), error)),
             _ => {
                 let rounds = number((terms + 2.0) * unit(self.program.buffer(sum).dtype));
                 let own = times(rounds, plus(magnitude(x.clone()), error.clone()));
@@ -161,8 +228,10 @@ impl Maker<'_> {
 
     /// The stores to one place, all values computed before.
     fn stored(&mut self, stores: [(BufferId, Expr); 2], at: &[Expr]) -> Stmt {
-        let stores =
-            stores.map(|(buffer, value)| Stmt::Store { buffer, indices: at.to_vec(), value: self.bind(value) });
+        let stores = stores.map(|(buffer, value)| {
+            let value = self.bind_as(value, self.out.buffer(buffer).dtype);
+            Stmt::Store { buffer, indices: at.to_vec(), value }
+        });
         let body = Stmt::seq(stores.into());
         self.let_around(body)
     }
@@ -246,12 +315,18 @@ impl Maker<'_> {
         fold::dtype(e, &self.program.buffers)
     }
 
-    /// A name for a value; itself, where it is one already, or must not be computed before.
+    /// A name for a value in `f64`; itself, where it is one already, or must not be computed before.
     fn bind(&mut self, e: Expr) -> Expr {
+        self.bind_as(e, DType::F64)
+    }
+
+    /// A name for a value that is of a type in the given program.
+    fn bind_as(&mut self, e: Expr, dtype: DType) -> Expr {
+        let dtype = if dtype.is_float() { DType::F64 } else { dtype };
         if self.lazy || matches!(e, Expr::Var(_) | Expr::Float(..) | Expr::Int(..)) {
             return e;
         }
-        let var = self.out.fresh_var("x", DType::F64);
+        let var = self.out.fresh_var("x", dtype);
         self.lets.push((var.clone(), e));
         Expr::Var(var)
     }
@@ -278,11 +353,15 @@ impl Maker<'_> {
         (value, self.bind(bound))
     }
 
-    /// The value of an expression of floats, and its bound.
+    /// The value of an expression, and its bound.
     fn pair(&mut self, given: &Expr, wide: &Expr) -> Option<Pair> {
         let dtype = self.dtype(given);
         if !dtype.is_float() {
-            return self.exact(given).then(|| (wide.clone(), number(0.0)));
+            return match self.exact(given) {
+                true => Some((wide.clone(), number(0.0))),
+                false if dtype == DType::Bool => self.decided(given, wide),
+                false => self.whole(given, wide, dtype),
+            };
         }
         Some(match (given, wide) {
             (Expr::Int(..) | Expr::Float(..), _) => (wide.clone(), number(0.0)),
@@ -317,6 +396,80 @@ impl Maker<'_> {
         })
     }
 
+    /// A bool that rounded values decide, and whether that is sure.
+    fn decided(&mut self, given: &Expr, wide: &Expr) -> Option<Pair> {
+        if let (Expr::Load(b, at), Expr::Load(_, wide_at)) = (given, wide) {
+            at.iter().all(|e| self.exact(e)).then_some(())?;
+            return Some((wide.clone(), Expr::Load(*self.errors.get(b)?, wide_at.clone())));
+        }
+        let unsure = self.unsure(given, wide)?;
+        let bound = unsure.map_or(number(0.0), |unsure| choice(unsure, number(1.0), number(0.0)));
+        let bound = self.bind(bound);
+        Some((wide.clone(), bound))
+    }
+
+    /// A whole number that is made of rounded values, and its bound.
+    fn whole(&mut self, given: &Expr, wide: &Expr, dtype: DType) -> Option<Pair> {
+        let (value, bound) = match (given, wide) {
+            (Expr::Load(b, at), Expr::Load(_, wide_at)) => {
+                at.iter().all(|e| self.exact(e)).then_some(())?;
+                return Some((wide.clone(), Expr::Load(*self.errors.get(b)?, wide_at.clone())));
+            }
+            (Expr::Cast(_, a), Expr::Cast(to, wide_a)) => {
+                let from = self.dtype(a);
+                let (x, bound) = self.pair(a, wide_a)?;
+                if !from.is_float() {
+                    (Expr::Cast(*to, x.into()), bound)
+                } else {
+                    // Rounded towards zero.
+                    let (x, bound) = (self.bind(x), self.bind(bound));
+                    let whole = |e: Expr| Expr::Call("trunc".into(), vec![e], DType::F64);
+                    let end = |op| {
+                        magnitude(binary(BinOp::Sub, whole(binary(op, x.clone(), bound.clone())), whole(x.clone())))
+                    };
+                    let most = larger(end(BinOp::Add), end(BinOp::Sub));
+                    let moves = binary(BinOp::Gt, bound.clone(), number(0.0));
+                    (Expr::Cast(*to, x.clone().into()), choice(moves, most, number(0.0)))
+                }
+            }
+            (Expr::Binary(op, a, b), Expr::Binary(_, wide_a, wide_b)) => {
+                let divisor = constant(b);
+                let ((a, of_a), (b, of_b)) = (self.pair(a, wide_a)?, self.pair(b, wide_b)?);
+                let (a, b) = (self.bind_as(a, dtype), self.bind_as(b, dtype));
+                let [size_a, size_b] = [&a, &b].map(|e| magnitude(Expr::Cast(DType::F64, e.clone().into())));
+                let bound = match op {
+                    BinOp::Add | BinOp::Sub => plus(of_a, of_b),
+                    BinOp::Mul => {
+                        plus(plus(times(size_a, of_b.clone()), times(size_b, of_a.clone())), times(of_a, of_b))
+                    }
+                    BinOp::Min | BinOp::Max => larger(of_a, of_b),
+                    // A quotient moves by no more than what is divided does, which is a whole number.
+                    BinOp::FloorDiv | BinOp::TruncDiv if divisor.is_some_and(|d| d > 0) => of_a,
+                    BinOp::Shr if is_zero(&of_b) => of_a,
+                    _ => return None,
+                };
+                (binary(*op, a, b), bound)
+            }
+            (
+                Expr::Select { lazy, cond, then, otherwise },
+                Expr::Select { cond: wide_cond, then: wide_then, otherwise: wide_otherwise, .. },
+            ) => return self.choice(*lazy, [(cond, wide_cond), (then, wide_then), (otherwise, wide_otherwise)]),
+            _ => return None,
+        };
+        // What outgrows its type wraps.
+        let value = self.bind_as(value, dtype);
+        let (low, high) = dtype.int_range()?;
+        let bound = self.bounded(bound);
+        let bound = self.bind(bound);
+        let at = Expr::Cast(DType::F64, value.clone().into());
+        let above = binary(BinOp::Ge, binary(BinOp::Sub, at.clone(), bound.clone()), number(low as f64));
+        let below = binary(BinOp::Le, binary(BinOp::Add, at, bound.clone()), number(high as f64));
+        let moves = binary(BinOp::Gt, bound.clone(), number(0.0));
+        let known = choice(binary(BinOp::And, above, below), bound, number(NOTHING));
+        let bound = self.bind(choice(moves, known, number(0.0)));
+        Some((value, bound))
+    }
+
     fn operation(&mut self, op: BinOp, (a, of_a): Pair, (b, of_b): Pair, dtype: DType) -> Option<Pair> {
         let (a, b) = (self.bind(a), self.bind(b));
         let value = self.bind(binary(op, a.clone(), b.clone()));
@@ -347,6 +500,7 @@ impl Maker<'_> {
 
     /// One of two values: where rounding may choose the other one, as far as that is away.
     fn choice(&mut self, lazy: bool, [cond, then, otherwise]: [(&Arc<Expr>, &Arc<Expr>); 3]) -> Option<Pair> {
+        let dtype = self.dtype(then.0);
         let unsure = self.unsure(cond.0, cond.1)?;
         let (then, otherwise) = match lazy {
             false => (self.pair(then.0, then.1)?, self.pair(otherwise.0, otherwise.1)?),
@@ -369,12 +523,14 @@ impl Maker<'_> {
         let apart = match lazy {
             true => number(NOTHING),
             false => {
-                let (a, b) = (self.bind(then.0.clone()), self.bind(otherwise.0.clone()));
+                let in_double =
+                    |e: &Expr| if dtype.is_float() { e.clone() } else { Expr::Cast(DType::F64, e.clone().into()) };
+                let (a, b) = (self.bind(in_double(&then.0)), self.bind(in_double(&otherwise.0)));
                 let apart = plus(magnitude(binary(BinOp::Sub, a, b)), larger(then.1.clone(), otherwise.1.clone()));
                 self.bounded(apart)
             }
         };
-        let value = self.bind(one(then.0, otherwise.0));
+        let value = self.bind_as(one(then.0, otherwise.0), dtype);
         let both_zero = is_zero(&then.1) && is_zero(&otherwise.1);
         let bound = if both_zero { number(0.0) } else { one(then.1, otherwise.1) };
         let bound = match unsure {
@@ -399,12 +555,19 @@ impl Maker<'_> {
                     (a, b) => a.or(b),
                 })
             }
-            (Expr::Binary(op, a, b), Expr::Binary(_, wide_a, wide_b)) if fold::is_condition(*op) => {
-                let (a, b) = (self.pair(a, wide_a)?, self.pair(b, wide_b)?);
+            (Expr::Load(..), _) => {
+                self.decided(given, wide).map(|(_, bound)| Some(binary(BinOp::Gt, bound, number(0.0))))
+            }
+            (Expr::Binary(op, given_a, given_b), Expr::Binary(_, wide_a, wide_b)) if fold::is_condition(*op) => {
+                let (a, b) = (self.pair(given_a, wide_a)?, self.pair(given_b, wide_b)?);
                 if is_zero(&a.1) && is_zero(&b.1) {
                     return Some(None);
                 }
-                let near = magnitude(binary(BinOp::Sub, a.0, b.0));
+                let [x, y] = [(given_a, a.0), (given_b, b.0)].map(|(e, x)| match self.dtype(e).is_float() {
+                    true => x,
+                    false => Expr::Cast(DType::F64, x.into()),
+                });
+                let near = magnitude(binary(BinOp::Sub, x, y));
                 let far = binary(BinOp::Gt, near, plus(a.1, b.1));
                 Some(Some(Expr::Not(far.into())))
             }
@@ -529,22 +692,53 @@ fn larger(a: Expr, b: Expr) -> Expr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use satune_ir::interp::{run, Array};
+    use satune_ir::interp::run;
     use satune_ir::tvmscript;
 
     /// The bounds of `C` and of its f64 values, where `A` is f32, of four elements of four values each.
     fn of(body: &str, a: &[f64; 16]) -> Option<Vec<(f64, f64)>> {
+        of_type("float32", body, a)
+    }
+
+    /// The same where `C` is of a type.
+    fn of_type(dtype: &str, body: &str, a: &[f64; 16]) -> Option<Vec<(f64, f64)>> {
         let body: String = body.lines().map(|line| format!("    {line}\n")).collect();
         let text = format!(
-            "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((4, 4), \"float32\"), C: T.Buffer((4,), \"float32\")):\n{body}"
+            "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((4, 4), \"float32\"), C: T.Buffer((4,), \"{dtype}\")):\n{body}"
         );
         let program = tvmscript::parse(&text).unwrap();
         let made = bounds(&program)?;
-        assert_eq!(made.bounded, [1]);
-        let nothing = Array::unwritten(DType::F64, &[4]).unwrap();
-        let inputs = [Array::from_f64(DType::F64, &[4, 4], a).unwrap(), nothing.clone(), nothing];
+        assert_eq!(made.bounded, [1], "{text}");
+        let result = program.buffer(program.params[1]).dtype;
+        let inputs = [
+            Array::from_f64(DType::F64, &[4, 4], a).unwrap(),
+            Array::unwritten(if result.is_float() { DType::F64 } else { result }, &[4]).unwrap(),
+            Array::unwritten(DType::F64, &[4]).unwrap(),
+        ];
         let out = run(&made.program, &inputs).unwrap();
         Some(out[1].to_f64().into_iter().zip(out[2].to_f64()).collect())
+    }
+
+    #[test]
+    fn whole_numbers_move_where_rounding_takes_them_over_an_end() {
+        let of = |dtype: &str, value: &str, a: f64| of_type(dtype, &map(value), &[a; 16]).unwrap()[2];
+        // 0.1 * 30 is near 3, 0.1 * 33 is not.
+        assert_eq!(of("int8", "T.Cast(\"int8\", A[vi, 0] * T.float32(0.1))", 30.0).1, 1.0);
+        assert_eq!(of("int8", "T.Cast(\"int8\", A[vi, 0] * T.float32(0.1))", 33.0), (3.0, 0.0));
+        assert_eq!(of("int8", "T.Cast(\"int8\", T.round(A[vi, 0] * T.float32(0.1)))", 35.0).1, 1.0);
+        // What the number is used in moves with it, up to the ends of its type.
+        let twice = "T.Cast(\"int16\", T.Cast(\"int8\", A[vi, 0] * T.float32(0.1))) * T.int16(2) + T.int16(1)";
+        assert_eq!(of("int16", twice, 30.0).1, 2.0);
+        assert!(of("int8", "T.Cast(\"int8\", A[vi, 0] * T.float32(0.1))", 1280.0).1 >= BEYOND);
+        let clipped =
+            "T.Cast(\"int8\", T.max(T.min(T.round(A[vi, 0] * A[vi, 1] + A[vi, 2]), T.float32(127)), T.float32(-128)))";
+        assert_eq!(of("int8", clipped, 100.0), (127.0, 0.0));
+        assert!(of("int8", clipped, 1e30).1 >= BEYOND);
+        // And so do comparisons.
+        let compared = "A[vi, 0] * T.float32(0.1) > T.float32(0.3)";
+        assert_eq!((of("bool", compared, 3.0).1, of("bool", compared, 4.0)), (1.0, (1.0, 0.0)));
+        let chosen = "T.Select(A[vi, 0] * T.float32(0.1) > T.float32(0.3), 7, -7)";
+        assert_eq!((of("int32", chosen, 3.0).1, of("int32", chosen, 4.0)), (14.0, (7.0, 0.0)));
     }
 
     fn map(value: &str) -> String {
@@ -611,9 +805,9 @@ mod tests {
         assert!(chosen(near) >= 4.0 && chosen(near) < 4.1 && chosen(far) < U, "{} {}", chosen(near), chosen(far));
         let lazy = |by: &str| choice(&format!("T.if_then_else({by} > T.float32(0.3), A[vi, 1], T.float32(7))"));
         assert!(lazy(near) >= BEYOND && lazy(far) < U);
-        // A whole number jumps.
-        for value in ["T.Cast(\"float32\", T.Cast(\"int32\", A[vi, 0] * A[vi, 1]))", "T.tan(A[vi, 0])"] {
-            assert!(of(&map(value), &[3.0; 16]).is_none(), "{value}");
-        }
+        // A whole number jumps, by 1 where it may.
+        let whole = "T.Cast(\"float32\", T.Cast(\"int32\", A[vi, 0] * T.float32(0.1)))";
+        assert!(choice(whole) < U && of(&map(whole), &[30.0; 16]).unwrap()[1].1 > 0.9);
+        assert!(of(&map("T.tan(A[vi, 0])"), &[3.0; 16]).is_none());
     }
 }

@@ -111,8 +111,9 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() ->
     let (Reduced { source, made }, small) = shrunken(schedule, contraction)?;
     let module = made.module;
     let inputs = interp::random_inputs(&source, crate::reference::SEED).map_err(|e| e.to_string())?;
-    let inputs: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_f64).collect();
-    let mut expected = inputs.clone();
+    let given: Vec<Held> = inputs.iter().map(Held::from).collect();
+    let mut expected = given.clone();
+    let inputs: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_held).collect();
     let at = |id| source.params.iter().position(|p| *p == id).ok_or("a parameter is missing");
     let (a, b, c) = (at(small.a.buffer)?, at(small.b.buffer)?, at(small.c.buffer)?);
     let gemm = Gemm::of(&small).map_err(|e| e.to_string())?;
@@ -120,13 +121,12 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() ->
     let sums = sums.map_err(|e| e.to_string())?;
     let reads = small.epilogue.as_ref().map_or(&[][..], |e| &e.reads);
     let values = reads.iter().map(|read| Ok(&inputs[at(read.buffer)?][..])).collect::<Result<Vec<_>, &str>>()?;
-    expected[c] = finished(&gemm, sums, &values);
+    expected[c] = Held::floats(finished(&gemm, sums, &values));
     // Functions are rounded; everything else is exact.
-    let rounds = |part: &Epilogue| matches!(part, Epilogue::Call(..) | Epilogue::Binary(BinOp::Div, ..));
+    let rounds = |part: &Epilogue| matches!(part, Epilogue::Call(..) | Epilogue::Binary(BinOp::Div, DType::F32, ..));
     let agreement = if gemm.epilogue.any(&rounds) { Agreement::Roundoff } else { Agreement::Exact };
     let agree = |_, want, got| agreement.agree(want, got, gemm.output);
-    let held = |lists: Vec<Vec<f64>>| lists.into_iter().map(Held::floats).collect::<Vec<_>>();
-    let kernels = scheduled::simulate_module(&module, held(inputs), &held(expected), (false, go_on), agree);
+    let kernels = scheduled::simulate_module(&module, given, &expected, (false, go_on), agree);
     let main = kernels.map_err(|e| e.to_string())?.into_iter().nth(module.main);
     main.ok_or_else(|| "it has no kernels".into())
 }
@@ -139,14 +139,15 @@ fn finished(gemm: &Gemm, sums: Vec<f64>, reads: &[&[f64]]) -> Vec<f64> {
         let place = if gemm.c_transposed { [within, line] } else { [line, within] };
         let read = |(read, values): (&tensor::Read, &&[f64])| {
             let at = read.at.as_ref().map_or(at, |matrix| matrix.place(product, place));
-            usize::try_from(at).ok().and_then(|at| values.get(at).copied()).unwrap_or(f64::NAN)
+            let value = usize::try_from(at).ok().and_then(|at| values.get(at).copied()).unwrap_or(f64::NAN);
+            Scalar::of_held(value, read.dtype)
         };
-        let beside: Vec<f64> = gemm.reads.iter().zip(reads).map(read).collect();
-        let x = gemm.epilogue.of(sum, &beside);
-        match gemm.output {
-            DType::I32 => x,
-            output => Scalar::float(x, output).as_f64(),
-        }
+        let beside: Vec<Scalar> = gemm.reads.iter().zip(reads).map(read).collect();
+        let sum = match gemm.accumulator() {
+            DType::I32 => Scalar::int(sum as i64, DType::I32),
+            float => Scalar::float(sum, float),
+        };
+        gemm.epilogue.stored(gemm.output, sum, &beside).as_f64()
     };
     (0..).zip(sums).map(one).collect()
 }

@@ -283,6 +283,16 @@ pub enum Value {
 }
 
 impl Value {
+    /// A value of a type as one of another.
+    #[must_use]
+    pub fn converted(self, from: DType, to: DType) -> Value {
+        if from == to {
+            self
+        } else {
+            Value::Cast(to, Box::new(self))
+        }
+    }
+
     /// Calls `each` with the loads of a value, in their order; several of one element, if it stands there so often.
     pub fn loads<'v>(&'v self, each: &mut dyn FnMut(ArrayId, &'v Index)) {
         match self {

@@ -3,6 +3,7 @@ use super::StreamProblem;
 use crate::explore::{limits, tensor_cores, ExploreError};
 use satune_extract::{best_while, Descriptor, Query};
 use satune_ir::term::stream::{StreamTerm, Streams};
+use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{AxisInfo, Contraction, Gathered, OperandInfo, Schedule, Side, Space, StoppedBy};
 use satune_rewrites::space::rules::tensor::{self, TensorMenu};
 use satune_rewrites::space::stream::{rules, StreamMenu};
@@ -50,11 +51,12 @@ fn tiled(
     fuel: Fuel,
     go_on: &(dyn Fn(usize) -> bool + Sync),
 ) -> Result<Option<String>, ExploreError> {
-    let mut known: Vec<(Contraction, Vec<Schedule>)> = Vec::new();
+    let mut known: Vec<((Contraction, bool), Vec<Schedule>)> = Vec::new();
     let mut limit = None;
     for work in streams.kernels() {
         for tiled in &streams.works[work].tiled {
-            let nameless = nameless(&tiled.contraction);
+            // Whether tensor cores take what its epilogue computes is not said by what that reads.
+            let nameless = (nameless(&tiled.contraction), Gemm::of(&tiled.contraction).is_ok());
             let plans = match known.iter().find(|(contraction, _)| *contraction == nameless) {
                 Some((_, plans)) => plans.clone(),
                 None => {

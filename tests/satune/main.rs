@@ -45,6 +45,7 @@ mod plain;
 mod portfolio;
 mod programs;
 mod published;
+mod quantized;
 mod recorded;
 mod reductions;
 mod registers;

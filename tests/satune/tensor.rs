@@ -5,6 +5,7 @@ use satune::compile::{hot_loop_mix, Compiled, Job};
 use satune::kernel::{Mma, Stmt};
 use satune::lower::tensor::*;
 use satune::simulate::{self, Options, Report};
+use satune_ir::interp::Scalar;
 use satune_ir::{BinOp, DType};
 
 /// Small whole numbers, which all types hold and whose sums are exact in f32.
@@ -51,9 +52,9 @@ fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
             })
             .sum();
         let place = |read: &Read| read.at.as_ref().map_or(at, |matrix| matrix.place(product, [i, j]));
-        let beside: Vec<f64> = g.reads.iter().zip(&x.reads).map(|(read, list)| list[place(read) as usize]).collect();
-        let v = g.epilogue.of(sum, &beside);
-        out.push(simulate::round(g.output, v));
+        let element = |(read, list): (&Read, &Vec<f64>)| Scalar::of_held(list[place(read) as usize], read.dtype);
+        let beside: Vec<Scalar> = g.reads.iter().zip(&x.reads).map(element).collect();
+        out.push(g.epilogue.stored(g.output, Scalar::float(sum, g.accumulator()), &beside).as_f64());
     }
     out
 }

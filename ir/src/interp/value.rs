@@ -135,13 +135,9 @@ impl Array {
         Array { dtype: super::doubled(self.dtype), ..self.clone() }
     }
 
-    /// The same values, floats in `f64` and each changed by `f`.
-    pub fn each_in_double(&self, f: impl Fn(f64) -> f64) -> Array {
-        let mut out = self.in_double();
-        if self.dtype.is_float() {
-            out.cells.iter_mut().for_each(|cell| *cell = f(f64::from_bits(*cell)).to_bits());
-        }
-        out
+    /// 0 in `f64` for each value.
+    pub fn zeros(&self) -> Array {
+        Array { dtype: DType::F64, cells: vec![0.0_f64.to_bits(); self.cells.len()], ..self.clone() }
     }
 
     /// An array of the values in row-major order, each brought into the type (see [`Scalar::float`]).

@@ -36,6 +36,22 @@ fn tolerances_follow_the_coarsest_rounding() {
     assert!(of("gemm:8,8,4096,f32,bias,gelu", false) < 2e-5);
 }
 
+#[test]
+fn whole_numbers_that_are_made_of_floats_may_be_others_now_and_then() {
+    assert_eq!(allowed(DType::I32, 0.0, 50.0), (0.0, 0.0));
+    assert_eq!(allowed(DType::F32, 1e-6, 50.0), (SINGLE * 1e-6 * 50.0, 1e-6));
+    // Numbers up to 127, of floats that are off by a millionth: one in some thousands is another one, by 1.
+    let mut numbers = Numbers(7);
+    let floats: Vec<f64> = (0..200_000).map(|_| 127.0 * f64::from(numbers.next())).collect();
+    let [wanted, got] = [0.0, 1e-6].map(|by| floats.iter().map(|x| (x * (1.0 + by)).trunc()).collect::<Vec<f64>>());
+    let squares = |list: &mut dyn Iterator<Item = f64>| list.map(|x| x * x).sum::<f64>();
+    let size = squares(&mut wanted.iter().copied());
+    let distance = squares(&mut wanted.iter().zip(&got).map(|(x, y)| x - y));
+    let root = (size / wanted.len() as f64).sqrt();
+    let (single, all) = allowed(DType::I8, 1e-6, root);
+    assert!(distance > 0.0 && (distance / size).sqrt() <= all && all < 1e-3 && single == 1.0, "{distance} {all}");
+}
+
 /// Uniform in [-1, 1), by splitmix64.
 struct Numbers(u64);
 

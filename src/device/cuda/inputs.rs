@@ -5,7 +5,7 @@ use super::driver::{Arg, Buffer, Error, Gpu, Kernel, Module, TensorMap};
 use super::server::Trouble;
 use super::support::{compare, fill, COMPARE_BLOCKS, THREADS};
 use super::timing::{Run, Timer, BLOCK};
-use crate::agreement::SINGLE;
+use crate::agreement::allowed;
 use crate::lower::program::Argument;
 use satune_ir::DType;
 
@@ -254,10 +254,10 @@ impl Inputs {
         run()?;
         gpu.synchronize()?;
         let mut worst = 0.0_f64;
-        for (at, ParamJob { name, .. }) in results {
+        for (at, ParamJob { name, dtype, .. }) in results {
             let tolerance = tolerances.get(at).copied().unwrap_or(0.0);
             let root = self.expected[at].as_ref().map_or(0.0, |(_, root)| *root);
-            let bound = SINGLE * tolerance * root.max(f64::MIN_POSITIVE);
+            let (bound, most) = allowed(*dtype, tolerance, root);
             let Some((distance, size, bad)) = self.sums(at, timer, bound)? else { continue };
             let error = (distance / size.max(f64::MIN_POSITIVE)).sqrt();
             if bad > 0.0 {
@@ -265,8 +265,8 @@ impl Inputs {
                 let first = self.first_difference(at, bound)?.map_or(String::new(), |f| format!("; {f}"));
                 return Err(Trouble::Wrong(what + &first));
             }
-            if error > tolerance {
-                return Err(Trouble::Wrong(format!("relative error {error:.2e} of {name}, tolerance {tolerance:.1e}")));
+            if error > most {
+                return Err(Trouble::Wrong(format!("relative error {error:.2e} of {name}, tolerance {most:.1e}")));
             }
             worst = worst.max(error);
         }

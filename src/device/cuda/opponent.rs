@@ -34,7 +34,8 @@ pub(super) fn of(problem: &dyn Workload) -> Result<Opponent, String> {
         ProblemKind::Contraction(contraction) => {
             let tf32 = problem.allows_tf32();
             // A cast of the sums is no more than the library does itself.
-            let casts = || Gemm::of(contraction).is_ok_and(|gemm| gemm.epilogue == Default::default());
+            let stored = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I32);
+            let casts = || Gemm::of(contraction).is_ok_and(|g| g.epilogue == Default::default() && stored(g.output));
             if contraction.gather.is_none() && (contraction.epilogue.is_none() || casts()) {
                 let params = params(problem.program(), contraction)?;
                 let job = LibraryJob::Product(product(contraction, params, tf32)?);

@@ -63,7 +63,7 @@ impl Emitter<'_> {
                 Some(form) if !matches!(a.as_ref(), Expr::Int(..)) => self.index_value(*dtype, &form),
                 _ => {
                     let from = self.type_of(a);
-                    converted(self.value(a, leaf, known)?, from, *dtype)
+                    self.value(a, leaf, known)?.converted(from, *dtype)
                 }
             },
             Expr::Select { cond, then, otherwise, .. } => {
@@ -96,7 +96,7 @@ impl Emitter<'_> {
                     [a] if matches!(short, "popcount" | "clz") => {
                         let function = if short == "clz" { BitFunction::LeadingZeros } else { BitFunction::Ones };
                         let count = Value::Bits(function, Box::new(self.value(a, leaf, known)?));
-                        converted(count, DType::I32, *dtype)
+                        count.converted(DType::I32, *dtype)
                     }
                     [a] if short == "reinterpret" => Value::Reinterpret(*dtype, Box::new(self.value(a, leaf, known)?)),
                     [a] if short == "likely" => self.value(a, leaf, known)?,
@@ -183,15 +183,6 @@ impl Emitter<'_> {
         // What is neither finite nor infinite.
         let not = |v| Value::Compare(Comparison::Eq, DType::Bool, Box::new(v), Box::new(Value::Int(0, DType::Bool)));
         Ok(if name == "isnan" { not(class) } else { class })
-    }
-}
-
-/// A value of a type as one of another.
-fn converted(value: Value, from: DType, to: DType) -> Value {
-    if from == to {
-        value
-    } else {
-        Value::Cast(to, Box::new(value))
     }
 }
 

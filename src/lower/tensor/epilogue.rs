@@ -1,46 +1,79 @@
 //! What is done with the sums before they are stored, and the kernel that adds the parts of split-K.
 use super::{both, c, div, first_result, gathered, guarded, in_memory, less, product, rem, result, stream_k, thread};
 use super::{place as tile_place, Builder, Cond, Epilogue, Gemm, Operand, Params, Read, ResultPlace, WgmmaPlan};
-use crate::kernel::{Arith, ArrayId, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
+use crate::kernel::{Arith, ArrayId, Comparison, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, mul};
 use satune_ir::term::tensor::{GatheredMatrix, StreamK};
-use satune_ir::DType;
+use satune_ir::{BinOp, DType};
 
 /// The value stored for a sum at a place of C. The sums of split-K are stored as they are (`split`).
 pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, at: &ResultPlace) -> Value {
     if split {
         return sum;
     }
-    let f = DType::F32;
-    let is_plain = gemm.epilogue == Epilogue::Sum;
-    let x = if gemm.accumulator() != f && !is_plain { Value::Cast(f, Box::new(sum)) } else { sum };
     let read = |(read, array): (&Read, &ArrayId)| {
         let place = |of: &GatheredMatrix| gathered::place(of, at.batch, at.row, at.column);
         Value::Load(*array, read.at.as_ref().map_or(at.index.clone(), place))
     };
     let reads: Vec<Value> = gemm.reads.iter().zip(&params.reads).map(read).collect();
-    let x = of(&gemm.epilogue, &x, &reads);
-    if gemm.output == f && (gemm.accumulator() == f || !is_plain) {
-        return x;
-    }
-    Value::Cast(gemm.output, Box::new(x))
+    let made = Made { gemm, sum, reads };
+    let (value, dtype) = match gemm.epilogue {
+        Epilogue::Sum => (made.sum.clone(), gemm.accumulator()),
+        ref epilogue => made.value(epilogue),
+    };
+    value.converted(dtype, gemm.output)
 }
 
-/// The value of an epilogue for a sum, and for what is read beside it.
-fn of(epilogue: &Epilogue, sum: &Value, reads: &[Value]) -> Value {
-    let f = DType::F32;
-    match epilogue {
-        Epilogue::Sum => sum.clone(),
-        // What an epilogue reads has an array: the kernel's parameters are made of it.
-        Epilogue::Read(number) => Value::Cast(f, Box::new(reads.get(*number).cloned().unwrap_or(Value::Float(0.0, f)))),
-        Epilogue::Number(x) => Value::Float(*x, f),
-        Epilogue::Binary(op, a, b) => {
-            let op = Arith::of(*op).unwrap_or(Arith::Max);
-            Value::Binary(op, f, Box::new(of(a, sum, reads)), Box::new(of(b, sum, reads)))
-        }
-        Epilogue::Call(name, a) => Value::Unary(name.clone(), f, Box::new(of(a, sum, reads))),
-        Epilogue::Rounded(dtype, a) => Value::Cast(f, Box::new(Value::Cast(*dtype, Box::new(of(a, sum, reads))))),
+/// What an epilogue's value is made of.
+struct Made<'g> {
+    gemm: &'g Gemm,
+    sum: Value,
+    reads: Vec<Value>,
+}
+
+impl Made<'_> {
+    /// The value of an epilogue, and the type that it is in.
+    fn value(&self, epilogue: &Epilogue) -> (Value, DType) {
+        let dtype = epilogue.dtype(self.gemm.accumulator(), &self.gemm.reads);
+        let within = |part: &Epilogue, to: DType| {
+            let (value, from) = self.value(part);
+            value.converted(from, to)
+        };
+        let value = match epilogue {
+            Epilogue::Sum => self.sum.clone().converted(self.gemm.accumulator(), dtype),
+            // What an epilogue reads has an array: the kernel's parameters are made of it.
+            Epilogue::Read(number) => match (self.reads.get(*number), self.gemm.reads.get(*number)) {
+                (Some(value), Some(read)) => value.clone().converted(read.dtype, dtype),
+                _ => Value::Float(0.0, dtype),
+            },
+            Epilogue::Number(x) => Value::Float(*x, dtype),
+            Epilogue::Integer(x, _) => Value::Int(*x, dtype),
+            Epilogue::Binary(op, of, a, b) => binary(*op, *of, within(a, *of), within(b, *of)),
+            Epilogue::Call(name, a) => Value::Unary(name.clone(), dtype, Box::new(within(a, dtype))),
+            Epilogue::Cast(to, a) => within(a, *to).converted(*to, dtype),
+            Epilogue::Choose(parts) => {
+                let [condition, then, otherwise] = &**parts;
+                let [then, otherwise] = [then, otherwise].map(|part| Box::new(within(part, dtype)));
+                Value::Choose(Box::new(within(condition, DType::Bool)), then, otherwise)
+            }
+        };
+        (value, dtype)
     }
+}
+
+fn binary(op: BinOp, dtype: DType, a: Value, b: Value) -> Value {
+    let (a, b) = (Box::new(a), Box::new(b));
+    let (op, a, b) = match op {
+        BinOp::Lt => (Comparison::Lt, a, b),
+        BinOp::Gt => (Comparison::Lt, b, a),
+        BinOp::Le => (Comparison::Le, a, b),
+        BinOp::Ge => (Comparison::Le, b, a),
+        BinOp::Eq => (Comparison::Eq, a, b),
+        BinOp::Ne => (Comparison::Ne, a, b),
+        // All others are operations.
+        op => return Value::Binary(Arith::of(op).unwrap_or(Arith::Max), dtype, a, b),
+    };
+    Value::Compare(op, dtype, a, b)
 }
 
 /// Adds the parts of each result, one thread per result; those of stream-K tile by tile, since tiles have different

@@ -52,7 +52,7 @@ impl Mainloop<'_> {
         let paired = !gemm.c_transposed
             && gemm.c_run(plan.split_k > 1) % 2 == 0
             && !is_interleaved(plan.instruction, !gemm.b_transposed);
-        let packed = dtype.bytes() == 2;
+        let packed = gemm.stores_halves() && plan.split_k == 1;
         let (blocks, columns) = (plan.warp[0] / 16, plan.warp[1] / 8);
         let (over_m, over_n) = (gemm.m % plan.tile[0] != 0, gemm.n % plan.tile[1] != 0);
         // Where lanes part, all of them pack and some store; values that read what is not there cannot be packed so.

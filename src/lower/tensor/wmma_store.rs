@@ -52,7 +52,7 @@ impl Mainloop<'_> {
         // In the ring's bytes.
         self.builder.arrays[staged.0 as usize].shared_offset = 0;
         self.builder.shared_bytes = ring as u32;
-        let halves = gemm.output.bytes() == 2 && width > 1;
+        let halves = gemm.stores_halves() && width > 1;
         let space = if halves { Space::Fragment } else { Space::Register };
         let out = self.builder.array("row_out", gemm.output, width, space, 16);
         let read = self.builder.array("row_sums", gemm.accumulator(), width, Space::Register, 16);

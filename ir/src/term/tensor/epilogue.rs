@@ -6,7 +6,8 @@ use crate::{fold, interp, semantics, tvmscript, BinOp, BlockRealize, BufferId, D
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What is stored for a sum, an expression in f32; it is then rounded to C's type.
+/// What is stored for a sum: an expression, whose value is then converted to C's type. Integers are computed in their types, floats
+/// in f32, which holds all values of narrower ones. What an operator takes is brought into its type first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Epilogue {
     /// The sum of products.
@@ -14,45 +15,114 @@ pub enum Epilogue {
     Sum,
     /// An element of one of [`super::Gemm::reads`], by number.
     Read(usize),
-    /// A constant.
+    /// A constant in f32.
     Number(f64),
-    /// `+`, `-`, `*`, `/`, `min`, `max`.
-    Binary(BinOp, Box<Epilogue>, Box<Epilogue>),
-    /// A function of one argument, see [`interp::intrinsic`].
+    /// A constant of an integer type.
+    Integer(i64, DType),
+    /// An operator on two values of a type: f32, an integer type, or bool. A bool where it compares.
+    Binary(BinOp, DType, Box<Epilogue>, Box<Epilogue>),
+    /// A function of one float, see [`interp::intrinsic`].
     Call(String, Box<Epilogue>),
-    /// Rounded to a type, and back in f32.
-    Rounded(DType, Box<Epilogue>),
+    /// Converted to a type; narrower floats are rounded, and held in f32.
+    Cast(DType, Box<Epilogue>),
+    /// The second where the first, a bool, holds, and the third where it does not.
+    Choose(Box<[Epilogue; 3]>),
 }
 
 impl Epilogue {
-    /// `a op b`.
+    /// `a op b` in f32.
     #[must_use]
     pub fn binary(op: BinOp, a: Epilogue, b: Epilogue) -> Epilogue {
-        Epilogue::Binary(op, Box::new(a), Box::new(b))
+        Epilogue::Binary(op, DType::F32, Box::new(a), Box::new(b))
     }
 
     /// Whether any part of it is so.
     pub fn any(&self, is: &dyn Fn(&Epilogue) -> bool) -> bool {
         is(self)
             || match self {
-                Epilogue::Binary(_, a, b) => a.any(is) || b.any(is),
-                Epilogue::Call(_, a) | Epilogue::Rounded(_, a) => a.any(is),
-                Epilogue::Sum | Epilogue::Read(_) | Epilogue::Number(_) => false,
+                Epilogue::Binary(_, _, a, b) => a.any(is) || b.any(is),
+                Epilogue::Call(_, a) | Epilogue::Cast(_, a) => a.any(is),
+                Epilogue::Choose(parts) => parts.iter().any(|part| part.any(is)),
+                Epilogue::Sum | Epilogue::Read(_) | Epilogue::Number(_) | Epilogue::Integer(..) => false,
             }
     }
 
-    /// Its value for a sum and the elements that it reads, as kernels have it: in f32, step by step.
-    pub fn of(&self, sum: f64, reads: &[f64]) -> f64 {
+    /// The type of its value, given that of the sum and those of what it reads: f32 of all floats.
+    pub fn dtype(&self, sum: DType, reads: &[Read]) -> DType {
         match self {
-            Epilogue::Sum => sum,
-            Epilogue::Read(number) => reads.get(*number).copied().unwrap_or(f64::NAN),
-            Epilogue::Number(x) => Scalar::float(*x, DType::F32).as_f64(),
-            Epilogue::Binary(op, a, b) => {
-                semantics::floats(*op, DType::F32, a.of(sum, reads), b.of(sum, reads)).unwrap_or(f64::NAN)
+            Epilogue::Sum => computed(sum),
+            Epilogue::Read(number) => reads.get(*number).map_or(DType::F32, |read| computed(read.dtype)),
+            Epilogue::Number(_) | Epilogue::Call(..) => DType::F32,
+            Epilogue::Integer(_, dtype) => *dtype,
+            Epilogue::Binary(op, dtype, ..) => {
+                if semantics::is_comparison(*op) {
+                    DType::Bool
+                } else {
+                    *dtype
+                }
             }
-            Epilogue::Call(name, a) => interp::intrinsic(name, &[a.of(sum, reads)], DType::F32).unwrap_or(f64::NAN),
-            Epilogue::Rounded(dtype, a) => Scalar::float(a.of(sum, reads), *dtype).as_f64(),
+            Epilogue::Cast(dtype, _) => computed(*dtype),
+            Epilogue::Choose(parts) => parts[1].dtype(sum, reads),
         }
+    }
+
+    /// What is stored, in C's type: see [`Epilogue::of`].
+    pub fn stored(&self, output: DType, sum: Scalar, reads: &[Scalar]) -> Scalar {
+        converted(self.of(sum, reads), output)
+    }
+
+    /// Its value for a sum and the elements that it reads, as kernels have it: step by step.
+    pub fn of(&self, sum: Scalar, reads: &[Scalar]) -> Scalar {
+        let as_held = |value: Scalar| converted(value, computed(value.dtype()));
+        match self {
+            Epilogue::Sum => as_held(sum),
+            Epilogue::Read(number) => {
+                as_held(reads.get(*number).copied().unwrap_or(Scalar::float(f64::NAN, DType::F32)))
+            }
+            Epilogue::Number(x) => Scalar::float(*x, DType::F32),
+            Epilogue::Integer(x, dtype) => Scalar::int(*x, *dtype),
+            Epilogue::Binary(op, dtype, a, b) => {
+                let [a, b] = [a, b].map(|part| converted(part.of(sum, reads), *dtype));
+                let out = if semantics::is_comparison(*op) { DType::Bool } else { *dtype };
+                if dtype.is_float() {
+                    let value = semantics::floats(*op, *dtype, a.as_f64(), b.as_f64());
+                    return Scalar::float(value.unwrap_or(f64::NAN), out);
+                }
+                Scalar::int(semantics::integers(*op, *dtype, a.as_i64(), b.as_i64()), out)
+            }
+            Epilogue::Call(name, a) => {
+                let a = converted(a.of(sum, reads), DType::F32);
+                Scalar::float(interp::intrinsic(name, &[a.as_f64()], DType::F32).unwrap_or(f64::NAN), DType::F32)
+            }
+            Epilogue::Cast(dtype, a) => as_held(converted(a.of(sum, reads), *dtype)),
+            Epilogue::Choose(parts) => {
+                let [condition, then, otherwise] = &**parts;
+                if condition.of(sum, reads).as_i64() != 0 {
+                    then.of(sum, reads)
+                } else {
+                    otherwise.of(sum, reads)
+                }
+            }
+        }
+    }
+}
+
+/// The type in which values of a type are computed with.
+fn computed(dtype: DType) -> DType {
+    if dtype.is_float() {
+        DType::F32
+    } else {
+        dtype
+    }
+}
+
+/// A value in another type.
+fn converted(value: Scalar, to: DType) -> Scalar {
+    match (value.dtype(), to.is_float()) {
+        (from, _) if from == to => value,
+        (from, _) if from.is_float() => Scalar::float(value.as_f64(), to),
+        (from, true) => Scalar::float(semantics::int_to_float(value.as_i64(), from, to), to),
+        (_, false) => Scalar::int(value.as_i64(), to),
     }
 }
 
@@ -62,19 +132,22 @@ impl fmt::Display for Epilogue {
             Epilogue::Sum => f.write_str("sum"),
             Epilogue::Read(number) => write!(f, "read {number}"),
             Epilogue::Number(x) => write!(f, "{x}"),
-            Epilogue::Binary(BinOp::Add, a, b) => write!(f, "({a} + {b})"),
-            Epilogue::Binary(BinOp::Sub, a, b) => write!(f, "({a} - {b})"),
-            Epilogue::Binary(BinOp::Mul, a, b) => write!(f, "({a} * {b})"),
-            Epilogue::Binary(BinOp::Div, a, b) => write!(f, "({a} / {b})"),
-            Epilogue::Binary(BinOp::Min, a, b) => write!(f, "min({a}, {b})"),
-            Epilogue::Binary(_, a, b) => write!(f, "max({a}, {b})"),
+            Epilogue::Integer(x, _) => write!(f, "{x}"),
+            Epilogue::Binary(op, _, a, b) => match op {
+                BinOp::Add => write!(f, "({a} + {b})"),
+                BinOp::Sub => write!(f, "({a} - {b})"),
+                BinOp::Mul => write!(f, "({a} * {b})"),
+                BinOp::Div => write!(f, "({a} / {b})"),
+                other => write!(f, "{}({a}, {b})", format!("{other:?}").to_lowercase()),
+            },
             Epilogue::Call(name, a) => write!(f, "{name}({a})"),
-            Epilogue::Rounded(dtype, a) => write!(f, "{}({a})", dtype.name()),
+            Epilogue::Cast(dtype, a) => write!(f, "{}({a})", dtype.name()),
+            Epilogue::Choose(parts) => write!(f, "({} ? {} : {})", parts[0], parts[1], parts[2]),
         }
     }
 }
 
-/// Types that kernels on tensor cores round to, and add elements of.
+/// Floats that kernels on tensor cores round to, and read elements of.
 fn float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
@@ -137,13 +210,8 @@ pub(super) fn read(contraction: &Contraction) -> Result<(Epilogue, Vec<Read>), S
     let Some(fused) = &contraction.epilogue else { return Ok((Epilogue::Sum, Vec::new())) };
     let result = contraction.c.dtype;
     for read in &fused.reads {
-        if read.dtype != result && !(float(read.dtype) && float(result)) {
-            return Err(format!(
-                "`{}` has elements of {}, the result of {}",
-                read.name,
-                read.dtype.name(),
-                result.name()
-            ));
+        if !float(read.dtype) && read.dtype.int_range().is_none() {
+            return Err(format!("`{}` has elements of {}", read.name, read.dtype.name()));
         }
     }
     let mut reads = Vec::new();
@@ -156,6 +224,7 @@ pub(super) fn read(contraction: &Contraction) -> Result<(Epilogue, Vec<Read>), S
     let program = tvmscript::parse(&fused.script).map_err(|e| e.to_string())?;
     let mut stores = Vec::new();
     collect(&program.body, &mut stores);
+    let dtype_of = |made: &Epilogue| made.dtype(contraction.accumulate, &reads);
     let mut made = Epilogue::Sum;
     let mut names = fused.between.iter();
     for (number, name) in fused.blocks.iter().enumerate() {
@@ -164,16 +233,24 @@ pub(super) fn read(contraction: &Contraction) -> Result<(Epilogue, Vec<Read>), S
         let reader = Reader { program: &program, reads: &fused.reads, before, made: &made };
         let last = number + 1 == fused.blocks.len();
         made = match value {
-            Expr::Cast(to, inner) if last && *to == result => reader.read(inner),
-            other => reader.read(other),
-        }?;
+            Expr::Cast(to, inner) if last && *to == result => stored(result, reader.read(inner)?, &dtype_of),
+            other => reader.read(other)?,
+        };
     }
-    // It is rounded as it is stored.
+    // It is converted as it is stored.
     let made = match made {
-        Epilogue::Rounded(to, inner) if to == result => *inner,
+        Epilogue::Cast(to, inner) if to == result => stored(result, *inner, &dtype_of),
         other => other,
     };
     Ok((made, reads))
+}
+
+/// What is to be converted to the result's type. Halves are made of f32 where they are stored: an integer is rounded before.
+fn stored(result: DType, made: Epilogue, dtype_of: &dyn Fn(&Epilogue) -> DType) -> Epilogue {
+    match result.is_float() && result != DType::F32 && !dtype_of(&made).is_float() {
+        true => Epilogue::Cast(result, Box::new(made)),
+        false => made,
+    }
 }
 
 fn collect<'p>(realize: &'p BlockRealize, out: &mut Vec<(&'p str, &'p Expr)>) {
@@ -199,33 +276,52 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn read(&self, expr: &Expr) -> Result<Epilogue, String> {
-        let typed = |e: &Expr| match fold::dtype(e, &self.program.buffers) {
-            dtype if float(dtype) => Ok(dtype),
-            other => Err(format!("a block computes in {}", other.name())),
-        };
+        let dtype = self.computed(expr)?;
+        let cast = |to: DType, made: Epilogue| Epilogue::Cast(to, Box::new(made));
         // `+`, `-`, `*` and `/` of narrower floats are those in f32, rounded once more: it has more than twice their digits.
-        let rounded = |dtype: DType, made: Epilogue| match dtype {
-            DType::F32 => made,
-            narrow => Epilogue::Rounded(narrow, Box::new(made)),
-        };
+        let rounded = |made: Epilogue| if float(dtype) && dtype != DType::F32 { cast(dtype, made) } else { made };
         match expr {
             Expr::Load(buffer, _) => self.load(*buffer),
-            Expr::Int(value, _) => Ok(Epilogue::Number(*value as f64)),
+            Expr::Int(value, _) if dtype.is_float() => Ok(Epilogue::Number(*value as f64)),
+            Expr::Int(value, _) => Ok(Epilogue::Integer(*value, dtype)),
             Expr::Float(bits, dtype) => Ok(Epilogue::Number(Scalar::float(f64::from_bits(*bits), *dtype).as_f64())),
-            Expr::Cast(DType::F32, inner) => self.read(inner),
-            Expr::Cast(to, inner) if float(*to) => {
-                typed(inner)?;
-                Ok(Epilogue::Rounded(*to, Box::new(self.read(inner)?)))
+            Expr::Cast(DType::F32, inner) if self.computed(inner)?.is_float() => self.read(inner),
+            Expr::Cast(DType::Bool, _) => Err("a block converts to bool".into()),
+            Expr::Cast(to, inner) => Ok(cast(*to, self.read(inner)?)),
+            Expr::Binary(op, a, b) => {
+                // What they compare has a type of its own.
+                let compares = semantics::is_comparison(*op);
+                let typed = match compares {
+                    true => semantics::promote(self.computed(a)?, self.computed(b)?),
+                    false => dtype,
+                };
+                let held = if float(typed) { DType::F32 } else { typed };
+                let known = match typed.is_float() {
+                    true => {
+                        compares
+                            || matches!(op, BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max)
+                    }
+                    false => true,
+                };
+                if !known {
+                    return Err(format!("a block computes {op:?} of floats"));
+                }
+                let made = Epilogue::Binary(*op, held, Box::new(self.read(a)?), Box::new(self.read(b)?));
+                Ok(if compares || matches!(op, BinOp::Min | BinOp::Max) { made } else { rounded(made) })
             }
-            Expr::Cast(to, _) => Err(format!("a block converts to {}", to.name())),
-            Expr::Binary(op @ (BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max), a, b) => {
-                let dtype = typed(expr)?;
-                let made = Epilogue::binary(*op, self.read(a)?, self.read(b)?);
-                Ok(if matches!(op, BinOp::Min | BinOp::Max) { made } else { rounded(dtype, made) })
+            Expr::Not(a) => {
+                let no = Epilogue::Integer(0, DType::Bool);
+                Ok(Epilogue::Binary(BinOp::Eq, DType::Bool, Box::new(self.read(a)?), Box::new(no)))
+            }
+            Expr::Select { cond, then, otherwise, .. } => {
+                if self.computed(then)? != self.computed(otherwise)? {
+                    return Err("a block chooses between values of two types".into());
+                }
+                Ok(Epilogue::Choose(Box::new([self.read(cond)?, self.read(then)?, self.read(otherwise)?])))
             }
             Expr::Call(name, args, _) => {
-                if typed(expr)? != DType::F32 {
-                    return Err(format!("a block calls {name} on narrower floats than f32"));
+                if dtype != DType::F32 {
+                    return Err(format!("a block calls {name} on {}", dtype.name()));
                 }
                 let name = name.rsplit('.').next().unwrap_or(name);
                 match &args[..] {
@@ -235,8 +331,16 @@ impl Reader<'_> {
                     _ => Err(format!("a block calls {name}, which kernels on tensor cores do not fuse")),
                 }
             }
-            _ => Err("a block computes what kernels on tensor cores do not fuse: a choice, or no arithmetic of floats"
-                .into()),
+            Expr::Var(_) => Err("a block computes with its indices".into()),
+            Expr::Str(_) => Err("a block has a value that is no number".into()),
+        }
+    }
+
+    /// The type of a value, where kernels on tensor cores compute in it.
+    fn computed(&self, expr: &Expr) -> Result<DType, String> {
+        match fold::dtype(expr, &self.program.buffers) {
+            dtype if float(dtype) || dtype.int_range().is_some() || dtype == DType::Bool => Ok(dtype),
+            other => Err(format!("a block computes in {}", other.name())),
         }
     }
 

@@ -196,6 +196,11 @@ impl Gemm {
         Ok(gemm)
     }
 
+    /// Whether two of C's elements are packed into a register: floats of 16 bits.
+    pub fn stores_halves(&self) -> bool {
+        matches!(self.output, DType::F16 | DType::BF16)
+    }
+
     /// Type in which the sums are held.
     pub fn accumulator(&self) -> DType {
         accumulator(self.operand)
@@ -214,15 +219,10 @@ impl Gemm {
                 return Err(TensorError::Elements(what));
             }
         }
-        let (accumulator, output) = (self.accumulator(), self.output);
-        let fits = match accumulator {
-            DType::I32 => matches!(output, DType::I32 | DType::F32),
-            _ => matches!(output, DType::F32 | DType::F16 | DType::BF16),
-        };
-        if fits {
-            Ok(())
-        } else {
-            Err(TensorError::OutputType { accumulator, output })
+        use DType::{BF16, F16, F32, I16, I32, I8, U16, U32, U8};
+        match self.output {
+            F32 | F16 | BF16 | I8 | I16 | I32 | U8 | U16 | U32 => Ok(()),
+            output => Err(TensorError::OutputType { accumulator: self.accumulator(), output }),
         }
     }
 }

@@ -362,7 +362,7 @@ pub fn store(
             true => "stmatrix takes no fragments of wmma",
             false => return Ok(()),
         }
-    } else if gemm.output != gemm.operand || gemm.output.bytes() != 2 {
+    } else if gemm.output != gemm.operand || !gemm.stores_halves() {
         "its type is not the operands' 16-bit type"
     } else if gemm.c_run(false) % 8 != 0 {
         "its rows are not multiples of 16 bytes"

@@ -570,8 +570,10 @@ pub fn store(
         false => (tile_n, tile_m, gemm.m),
         true => (tile_m, tile_n, gemm.n),
     };
-    if !matches!(gemm.output.bytes(), 2 | 4) || along % box_line(gemm.output) != 0 {
-        return Err(TensorError::Store("the TMA stores types of 16 and 32 bits in boxes of 128 bytes"));
+    if !(gemm.stores_halves() || gemm.output.bytes() == 4) || along % box_line(gemm.output) != 0 {
+        return Err(TensorError::Store(
+            "the TMA stores floats of 16 bits, and types of 32 bits, in boxes of 128 bytes",
+        ));
     }
     // `stmatrix` turns 16-bit matrices alone.
     if gemm.output.bytes() == 4 && gemm.c_transposed {
