@@ -122,7 +122,7 @@ fn pixels_that_the_tma_brings_are_right() {
         ("conv2d_transpose:1,6,12,64,32,3,3,f16,pad=1", 1),
         ("conv2d:8,7,7,128,64,3,3,f16,pad=1,out=f16", 1),
     ];
-    for (operator, count) in crate::support::some_of(cases, 4) {
+    for (operator, count) in crate::support::some_of(cases, 2) {
         gathered_by_the_tma(operator, &operators::parse(operator).unwrap(), count, &mut random);
     }
 }
@@ -220,7 +220,7 @@ fn products_of_any_form_that_the_tma_takes_are_right() {
         ),
     ];
     let mut random = StdRng::seed_from_u64(crate::support::seed());
-    for text in crate::support::some_of(cases, 3) {
+    for text in crate::support::some_of(cases, 2) {
         let problem = satune::source::of_script("product.py", &text).unwrap();
         gathered_by_the_tma(&text, &problem, 1, &mut random);
     }

@@ -42,7 +42,7 @@ fn they_have_the_tiles_of_a_product() {
             "C[vi, vj] + T.exp(A[vi, vk] - s[vi]) * B[vk, vj]",
         ),
     ];
-    for (params, update) in some_of(cases, 2) {
+    for (params, update) in some_of(cases, 1) {
         let report = of(params, update);
         let (this, other) = (predicted(&report), predicted(&product));
         assert!(this < 1.5 * other, "{update}: {this} ms, a product {other}");
@@ -54,7 +54,7 @@ fn they_have_the_tiles_of_a_product() {
 #[test]
 fn random_ones_are_right() {
     let mut rng = StdRng::seed_from_u64(seed());
-    for _ in 0..samples(4) {
+    for _ in 0..samples(2) {
         let [m, n, k] = [(); 3].map(|()| rng.gen_range(2..=70i64));
         let types = ["float32", "float16", "int8", "bfloat16"];
         let [a, b] = [(); 2].map(|()| *types.choose(&mut rng).unwrap());

@@ -298,7 +298,7 @@ fn what_tensor_cores_could_multiply_is_not_called_proved_on_single_threads() {
         ("float16", "float32", "h200", false),
         ("bfloat16", "float64", "t4", false),
     ];
-    for (half, bias, gpu, single) in some_of(cases, 2) {
+    for (half, bias, gpu, single) in some_of(cases, 1) {
         assert_eq!(said(&explored(&layer(half, bias), gpu, false), gpu), single, "{half}, {bias} on {gpu}");
     }
 }
