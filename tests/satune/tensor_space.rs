@@ -490,14 +490,17 @@ fn epilogues_that_operators_spell_are_fused() {
         assert_eq!(made.module.kernels.len(), 2);
         scheduled::check(&problem.program, &made, 11).unwrap_or_else(|e| panic!("{options}: {e}"));
     }
-    // A choice stays with single threads.
+    // A choice is one, too.
     let relu = operators::parse("gemm:64,64,64,bf16,NT,relu").unwrap();
     let value = "T.max(C[vi, vj], T.float32(0))";
     assert!(relu.script.contains(value), "{}", relu.script);
     let choice = "T.if_then_else(C[vi, vj] > T.float32(1), C[vi, vj], T.float32(0))";
     let program = satune_ir::tvmscript::parse(&relu.script.replace(value, choice)).unwrap();
     let c = satune_rewrites::space::contraction(&program).unwrap();
-    assert!(Gemm::of(&c).unwrap_err().to_string().contains("a choice"));
+    assert!(Gemm::of(&c).unwrap().epilogue.to_string().contains('?'));
+    let plan = Schedule::Mma(TensorPlan::plain([32, 32, 32], [16, 32], Mma::Bf16, 2));
+    let made = scheduled::of_schedule(&program, &plan, &c, &LowerOptions::default()).unwrap();
+    scheduled::check(&program, &made, 7).unwrap();
 }
 
 /// A long k is split under an epilogue, too, by tensor cores alone.
