@@ -497,8 +497,8 @@ mod tests {
             let names = gemm.reads.iter().map(|read| read.name.as_str()).collect::<Vec<_>>();
             assert_eq!((gemm.output, &names[..]), (DType::BF16, &["bias", "residual"][..]));
             for [sum, bias, residual] in [[3.0, 1.0, -7.0], [-3.0, 0.25, 2.0]] {
-                let [sum_, bias_, residual_] = [sum, bias, residual].map(|x| Scalar::float(x, DType::F32));
-                let got = gemm.epilogue.of(sum_, &[bias_, residual_]).as_f64();
+                let single = |x| Scalar::float(x, DType::F32);
+                let got = gemm.epilogue.of(single(sum), &[single(bias), single(residual)]).as_f64();
                 let want = activation(0.5 * sum + bias) + residual;
                 assert!((got - want).abs() < 1e-5, "{text}: {got}, {want}: {}", gemm.epilogue);
             }

@@ -40,8 +40,8 @@ const ARITHMETIC: f64 = 4.0;
 const STEP: f64 = 8.0;
 
 /// Largest relative error (root of the sum of squares, over that of the reference) of each parameter of a program; 0 for
-/// those that it does not write, and for whole numbers that are made of no floats. `cores` names the block whose products are made on tensor
-/// cores, if there is one.
+/// those that it does not write, and for whole numbers that are made of no floats. `cores` names the block whose products are
+/// made on tensor cores, if there is one.
 ///
 /// Errors of what a block reads are added to its own, twice where it reads it more than once (a square): as if it kept
 /// their relative size. A function that does not (`exp` of

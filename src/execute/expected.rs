@@ -64,7 +64,7 @@ impl<'p> Meaning<'p> {
         let inputs = Arc::new(Inputs::of(program, kind, terms, tf32, seed));
         let text = format!("{seed} {tf32} {}", tvmscript::print(program));
         // Where whole numbers are made of rounded floats nothing is compared without their bounds.
-        let values = rounding::bounds(program).filter(|b| b.of_whole_numbers(program)).map_or(1, |b| b.values.max(1));
+        let values = rounding::bounds_of_whole_numbers(program).map_or(1, |b| b.values.max(1));
         Meaning { program, inputs, kind, terms, instances: INSTANCES / values, text, go_on }
     }
 

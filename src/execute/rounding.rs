@@ -17,6 +17,11 @@
 //! ```
 //! There is no such program at all where rounded values become indices or conditions of statements, where reductions are other than
 //! sums, minima and maxima, and for functions that are not monotone, but for sine and cosine.
+mod whole;
+
+pub(super) use whole::bounds_of_whole_numbers;
+pub(crate) use whole::of_whole_numbers;
+
 use crate::agreement::{smallest, unit, EXACT, FUNCTION};
 use satune_ir::affine::constant;
 use satune_ir::interp::{self, in_double, Array, Fault};
@@ -45,11 +50,6 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a parameter of whole numbers has bounds.
-    pub fn of_whole_numbers(&self, program: &Program) -> bool {
-        self.bounded.iter().any(|p| !program.buffer(program.params[*p]).dtype.is_float())
-    }
-
     /// The bounds of each of the parameters `bounded`, given what all parameters hold.
     ///
     /// # Errors
@@ -61,29 +61,6 @@ impl Bounds {
         let mut all = interp::run_while(&self.program, &inputs, &options, go_on)?;
         Ok(all.split_off(all.len() - self.bounded.len()))
     }
-}
-
-/// The most by which rounding may change a whole number of each parameter, given what all parameters hold; 0 of floats, and where
-/// that cannot be told.
-///
-/// # Errors
-/// When it is told to end.
-pub(crate) fn of_whole_numbers(
-    program: &Program,
-    inputs: &[Array],
-    go_on: &dyn Fn() -> bool,
-) -> Result<Vec<f64>, Fault> {
-    let mut out = vec![0.0; program.params.len()];
-    let whole = |p: usize| !program.buffer(program.params[p]).dtype.is_float();
-    let Some(bounds) = bounds(program).filter(|b| b.of_whole_numbers(program)) else { return Ok(out) };
-    let all = match bounds.run(inputs, interp::Options::default().max_steps, go_on) {
-        Err(Fault::Stopped) => return Err(Fault::Stopped),
-        other => other.unwrap_or_default(),
-    };
-    for (p, bounds) in bounds.bounded.iter().zip(all).filter(|(p, _)| whole(**p)) {
-        out[*p] = bounds.to_f64().into_iter().filter(|bound| *bound < BEYOND).fold(0.0, f64::max);
-    }
-    Ok(out)
 }
 
 /// See [`Bounds`]; none where there is none.
@@ -144,17 +121,6 @@ impl Maker<'_> {
         let error = Buffer { name: format!("{}_error", buffer.name), dtype: DType::F64, ..buffer.clone() };
         let error = self.out.add_buffer(error);
         self.errors.insert(b, error);
-    }
-
-    /// A buffer of whole numbers or bools that has no bounds, and holds what is made of rounded values.
-    fn made_of_rounded(&self) -> Option<BufferId> {
-        let mut found = None;
-        visit::walk_stmt(&self.program.body.block.body, &mut |s| {
-            if let Stmt::Store { buffer, value, .. } = s {
-                found = found.or((!self.errors.contains_key(buffer) && !self.exact(value)).then_some(*buffer));
-            }
-        });
-        found
     }
 
     /// A block with the bounds of what it stores; `wide`: its form in `f64`.
@@ -357,20 +323,16 @@ impl Maker<'_> {
     fn pair(&mut self, given: &Expr, wide: &Expr) -> Option<Pair> {
         let dtype = self.dtype(given);
         if !dtype.is_float() {
-            return match self.exact(given) {
-                true => Some((wide.clone(), number(0.0))),
-                false if dtype == DType::Bool => self.decided(given, wide),
-                false => self.whole(given, wide, dtype),
+            return match (given, wide) {
+                _ if self.exact(given) => Some((wide.clone(), number(0.0))),
+                (Expr::Load(b, at), Expr::Load(_, wide_at)) => self.loaded(*b, [at, wide_at]),
+                _ if dtype == DType::Bool => self.decided(given, wide),
+                _ => self.whole(given, wide, dtype),
             };
         }
         Some(match (given, wide) {
             (Expr::Int(..) | Expr::Float(..), _) => (wide.clone(), number(0.0)),
-            (Expr::Load(b, at), Expr::Load(_, wide_at)) => {
-                at.iter().all(|e| self.exact(e)).then_some(())?;
-                let bound = self.errors.get(b).map(|error| Expr::Load(*error, wide_at.clone()));
-                let value = self.bind(wide.clone());
-                (value, bound.map_or(number(0.0), |bound| self.bind(bound)))
-            }
+            (Expr::Load(b, at), Expr::Load(_, wide_at)) => self.loaded(*b, [at, wide_at])?,
             (Expr::Var(v), _) => (wide.clone(), self.vars.get(&v.id).cloned().unwrap_or(number(0.0))),
             (Expr::Binary(op, a, b), Expr::Binary(_, wide_a, wide_b)) => {
                 let (a, b) = (self.pair(a, wide_a)?, self.pair(b, wide_b)?);
@@ -396,78 +358,12 @@ impl Maker<'_> {
         })
     }
 
-    /// A bool that rounded values decide, and whether that is sure.
-    fn decided(&mut self, given: &Expr, wide: &Expr) -> Option<Pair> {
-        if let (Expr::Load(b, at), Expr::Load(_, wide_at)) = (given, wide) {
-            at.iter().all(|e| self.exact(e)).then_some(())?;
-            return Some((wide.clone(), Expr::Load(*self.errors.get(b)?, wide_at.clone())));
-        }
-        let unsure = self.unsure(given, wide)?;
-        let bound = unsure.map_or(number(0.0), |unsure| choice(unsure, number(1.0), number(0.0)));
-        let bound = self.bind(bound);
-        Some((wide.clone(), bound))
-    }
-
-    /// A whole number that is made of rounded values, and its bound.
-    fn whole(&mut self, given: &Expr, wide: &Expr, dtype: DType) -> Option<Pair> {
-        let (value, bound) = match (given, wide) {
-            (Expr::Load(b, at), Expr::Load(_, wide_at)) => {
-                at.iter().all(|e| self.exact(e)).then_some(())?;
-                return Some((wide.clone(), Expr::Load(*self.errors.get(b)?, wide_at.clone())));
-            }
-            (Expr::Cast(_, a), Expr::Cast(to, wide_a)) => {
-                let from = self.dtype(a);
-                let (x, bound) = self.pair(a, wide_a)?;
-                if !from.is_float() {
-                    (Expr::Cast(*to, x.into()), bound)
-                } else {
-                    // Rounded towards zero.
-                    let (x, bound) = (self.bind(x), self.bind(bound));
-                    let whole = |e: Expr| Expr::Call("trunc".into(), vec![e], DType::F64);
-                    let end = |op| {
-                        magnitude(binary(BinOp::Sub, whole(binary(op, x.clone(), bound.clone())), whole(x.clone())))
-                    };
-                    let most = larger(end(BinOp::Add), end(BinOp::Sub));
-                    let moves = binary(BinOp::Gt, bound.clone(), number(0.0));
-                    (Expr::Cast(*to, x.clone().into()), choice(moves, most, number(0.0)))
-                }
-            }
-            (Expr::Binary(op, a, b), Expr::Binary(_, wide_a, wide_b)) => {
-                let divisor = constant(b);
-                let ((a, of_a), (b, of_b)) = (self.pair(a, wide_a)?, self.pair(b, wide_b)?);
-                let (a, b) = (self.bind_as(a, dtype), self.bind_as(b, dtype));
-                let [size_a, size_b] = [&a, &b].map(|e| magnitude(Expr::Cast(DType::F64, e.clone().into())));
-                let bound = match op {
-                    BinOp::Add | BinOp::Sub => plus(of_a, of_b),
-                    BinOp::Mul => {
-                        plus(plus(times(size_a, of_b.clone()), times(size_b, of_a.clone())), times(of_a, of_b))
-                    }
-                    BinOp::Min | BinOp::Max => larger(of_a, of_b),
-                    // A quotient moves by no more than what is divided does, which is a whole number.
-                    BinOp::FloorDiv | BinOp::TruncDiv if divisor.is_some_and(|d| d > 0) => of_a,
-                    BinOp::Shr if is_zero(&of_b) => of_a,
-                    _ => return None,
-                };
-                (binary(*op, a, b), bound)
-            }
-            (
-                Expr::Select { lazy, cond, then, otherwise },
-                Expr::Select { cond: wide_cond, then: wide_then, otherwise: wide_otherwise, .. },
-            ) => return self.choice(*lazy, [(cond, wide_cond), (then, wide_then), (otherwise, wide_otherwise)]),
-            _ => return None,
-        };
-        // What outgrows its type wraps.
-        let value = self.bind_as(value, dtype);
-        let (low, high) = dtype.int_range()?;
-        let bound = self.bounded(bound);
-        let bound = self.bind(bound);
-        let at = Expr::Cast(DType::F64, value.clone().into());
-        let above = binary(BinOp::Ge, binary(BinOp::Sub, at.clone(), bound.clone()), number(low as f64));
-        let below = binary(BinOp::Le, binary(BinOp::Add, at, bound.clone()), number(high as f64));
-        let moves = binary(BinOp::Gt, bound.clone(), number(0.0));
-        let known = choice(binary(BinOp::And, above, below), bound, number(NOTHING));
-        let bound = self.bind(choice(moves, known, number(0.0)));
-        Some((value, bound))
+    /// An element, and its bound.
+    fn loaded(&mut self, b: BufferId, [at, wide_at]: [&Vec<Expr>; 2]) -> Option<Pair> {
+        at.iter().all(|e| self.exact(e)).then_some(())?;
+        let bound = self.errors.get(&b).map(|error| Expr::Load(*error, wide_at.clone()));
+        let value = self.bind_as(Expr::Load(b, wide_at.clone()), self.program.buffer(b).dtype);
+        Some((value, bound.map_or(number(0.0), |bound| self.bind(bound))))
     }
 
     fn operation(&mut self, op: BinOp, (a, of_a): Pair, (b, of_b): Pair, dtype: DType) -> Option<Pair> {
@@ -523,9 +419,7 @@ impl Maker<'_> {
         let apart = match lazy {
             true => number(NOTHING),
             false => {
-                let in_double =
-                    |e: &Expr| if dtype.is_float() { e.clone() } else { Expr::Cast(DType::F64, e.clone().into()) };
-                let (a, b) = (self.bind(in_double(&then.0)), self.bind(in_double(&otherwise.0)));
+                let (a, b) = (self.bind(in_f64(&then.0, dtype)), self.bind(in_f64(&otherwise.0, dtype)));
                 let apart = plus(magnitude(binary(BinOp::Sub, a, b)), larger(then.1.clone(), otherwise.1.clone()));
                 self.bounded(apart)
             }
@@ -555,18 +449,15 @@ impl Maker<'_> {
                     (a, b) => a.or(b),
                 })
             }
-            (Expr::Load(..), _) => {
-                self.decided(given, wide).map(|(_, bound)| Some(binary(BinOp::Gt, bound, number(0.0))))
+            (Expr::Load(b, at), Expr::Load(_, wide_at)) => {
+                self.loaded(*b, [at, wide_at]).map(|(_, bound)| Some(binary(BinOp::Gt, bound, number(0.0))))
             }
             (Expr::Binary(op, given_a, given_b), Expr::Binary(_, wide_a, wide_b)) if fold::is_condition(*op) => {
                 let (a, b) = (self.pair(given_a, wide_a)?, self.pair(given_b, wide_b)?);
                 if is_zero(&a.1) && is_zero(&b.1) {
                     return Some(None);
                 }
-                let [x, y] = [(given_a, a.0), (given_b, b.0)].map(|(e, x)| match self.dtype(e).is_float() {
-                    true => x,
-                    false => Expr::Cast(DType::F64, x.into()),
-                });
+                let [x, y] = [(given_a, a.0), (given_b, b.0)].map(|(e, x)| in_f64(&x, self.dtype(e)));
                 let near = magnitude(binary(BinOp::Sub, x, y));
                 let far = binary(BinOp::Gt, near, plus(a.1, b.1));
                 Some(Some(Expr::Not(far.into())))
@@ -636,6 +527,15 @@ fn largest(dtype: DType) -> f64 {
         DType::F8E4M3 => fp8::E4M3.largest,
         DType::F8E5M2 => fp8::E5M2.largest,
         _ => f64::from(f32::MAX),
+    }
+}
+
+/// A value of a type of the given program in `f64`, which its floats are in already.
+fn in_f64(e: &Expr, dtype: DType) -> Expr {
+    if dtype.is_float() {
+        e.clone()
+    } else {
+        Expr::Cast(DType::F64, e.clone().into())
     }
 }
 
@@ -739,6 +639,16 @@ mod tests {
         assert_eq!((of("bool", compared, 3.0).1, of("bool", compared, 4.0)), (1.0, (1.0, 0.0)));
         let chosen = "T.Select(A[vi, 0] * T.float32(0.1) > T.float32(0.3), 7, -7)";
         assert_eq!((of("int32", chosen, 3.0).1, of("int32", chosen, 4.0)), (14.0, (7.0, 0.0)));
+        // And what is made of them by way of a buffer.
+        let mask = |a: f64, value: &str| {
+            let mask = map(compared).replace("\"C\"", "\"M\"").replace("C[vi]", "M[vi]");
+            let body = format!("M = T.sblock_alloc_buffer((4,), \"bool\")\n{mask}\n{}", map(value));
+            of_type("int32", &body, &[a; 16]).unwrap()[2]
+        };
+        let scaled = "T.Cast(\"int32\", M[vi]) * 5";
+        assert_eq!((mask(3.0, scaled).1, mask(4.0, scaled)), (5.0, (5.0, 0.0)));
+        let kept = "T.Select(M[vi], 3, 1)";
+        assert_eq!((mask(3.0, kept).1, mask(4.0, kept)), (2.0, (3.0, 0.0)));
     }
 
     fn map(value: &str) -> String {

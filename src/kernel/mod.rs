@@ -283,6 +283,20 @@ pub enum Value {
 }
 
 impl Value {
+    /// `a op b` of two values of a type: a boolean where it compares.
+    #[must_use]
+    pub fn of_operator(op: BinOp, dtype: DType, a: Value, b: Value) -> Value {
+        let (a, b) = if matches!(op, BinOp::Gt | BinOp::Ge) { (b, a) } else { (a, b) };
+        let (a, b) = (Box::new(a), Box::new(b));
+        match (Arith::of(op), op) {
+            (Some(op), _) => Value::Binary(op, dtype, a, b),
+            (None, BinOp::Lt | BinOp::Gt) => Value::Compare(Comparison::Lt, dtype, a, b),
+            (None, BinOp::Le | BinOp::Ge) => Value::Compare(Comparison::Le, dtype, a, b),
+            (None, BinOp::Eq) => Value::Compare(Comparison::Eq, dtype, a, b),
+            (None, _) => Value::Compare(Comparison::Ne, dtype, a, b),
+        }
+    }
+
     /// A value of a type as one of another.
     #[must_use]
     pub fn converted(self, from: DType, to: DType) -> Value {

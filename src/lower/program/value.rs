@@ -117,9 +117,8 @@ impl Emitter<'_> {
                 if let Some(value) = self.boolean(e, leaf, known)? {
                     return Ok(value);
                 }
-                let op = Arith::of(*op).ok_or_else(|| self.refuse(format!("operator {op:?} on elements"), leaf))?;
                 let (a, b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
-                Value::Binary(op, dtype, Box::new(a), Box::new(b))
+                Value::of_operator(*op, dtype, a, b)
             }
             Expr::Var(v) => self.index_value(v.dtype, &Linear::var(v.id)),
             Expr::Not(a) => {
@@ -139,20 +138,12 @@ impl Emitter<'_> {
             let [yes, no] = [1, 0].map(|v| Box::new(Value::Int(v, DType::Bool)));
             return Ok(Some(Value::Select(cond, yes, no)));
         }
-        let dtype = satune_ir::semantics::promote(self.type_of(a), self.type_of(b));
-        let (mut a, mut b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
-        if matches!(op, Gt | Ge) {
-            std::mem::swap(&mut a, &mut b);
-        }
-        let (a, b) = (Box::new(a), Box::new(b));
-        Ok(Some(match op {
-            And => Value::Binary(Arith::And, DType::Bool, a, b),
-            Or => Value::Binary(Arith::Or, DType::Bool, a, b),
-            Lt | Gt => Value::Compare(Comparison::Lt, dtype, a, b),
-            Le | Ge => Value::Compare(Comparison::Le, dtype, a, b),
-            Eq => Value::Compare(Comparison::Eq, dtype, a, b),
-            _ => Value::Compare(Comparison::Ne, dtype, a, b),
-        }))
+        let dtype = match op {
+            And | Or => DType::Bool,
+            _ => satune_ir::semantics::promote(self.type_of(a), self.type_of(b)),
+        };
+        let (a, b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
+        Ok(Some(Value::of_operator(*op, dtype, a, b)))
     }
 
     fn index_value(&mut self, dtype: DType, form: &Linear) -> Value {

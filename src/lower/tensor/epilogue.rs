@@ -1,10 +1,10 @@
 //! What is done with the sums before they are stored, and the kernel that adds the parts of split-K.
 use super::{both, c, div, first_result, gathered, guarded, in_memory, less, product, rem, result, stream_k, thread};
 use super::{place as tile_place, Builder, Cond, Epilogue, Gemm, Operand, Params, Read, ResultPlace, WgmmaPlan};
-use crate::kernel::{Arith, ArrayId, Comparison, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
+use crate::kernel::{Arith, ArrayId, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, mul};
 use satune_ir::term::tensor::{GatheredMatrix, StreamK};
-use satune_ir::{BinOp, DType};
+use satune_ir::DType;
 
 /// The value stored for a sum at a place of C. The sums of split-K are stored as they are (`split`).
 pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, at: &ResultPlace) -> Value {
@@ -48,7 +48,7 @@ impl Made<'_> {
             },
             Epilogue::Number(x) => Value::Float(*x, dtype),
             Epilogue::Integer(x, _) => Value::Int(*x, dtype),
-            Epilogue::Binary(op, of, a, b) => binary(*op, *of, within(a, *of), within(b, *of)),
+            Epilogue::Binary(op, of, a, b) => Value::of_operator(*op, *of, within(a, *of), within(b, *of)),
             Epilogue::Call(name, a) => Value::Unary(name.clone(), dtype, Box::new(within(a, dtype))),
             Epilogue::Cast(to, a) => within(a, *to).converted(*to, dtype),
             Epilogue::Choose(parts) => {
@@ -59,21 +59,6 @@ impl Made<'_> {
         };
         (value, dtype)
     }
-}
-
-fn binary(op: BinOp, dtype: DType, a: Value, b: Value) -> Value {
-    let (a, b) = (Box::new(a), Box::new(b));
-    let (op, a, b) = match op {
-        BinOp::Lt => (Comparison::Lt, a, b),
-        BinOp::Gt => (Comparison::Lt, b, a),
-        BinOp::Le => (Comparison::Le, a, b),
-        BinOp::Ge => (Comparison::Le, b, a),
-        BinOp::Eq => (Comparison::Eq, a, b),
-        BinOp::Ne => (Comparison::Ne, a, b),
-        // All others are operations.
-        op => return Value::Binary(Arith::of(op).unwrap_or(Arith::Max), dtype, a, b),
-    };
-    Value::Compare(op, dtype, a, b)
 }
 
 /// Adds the parts of each result, one thread per result; those of stream-K tile by tile, since tiles have different

@@ -54,13 +54,7 @@ impl Epilogue {
             Epilogue::Read(number) => reads.get(*number).map_or(DType::F32, |read| computed(read.dtype)),
             Epilogue::Number(_) | Epilogue::Call(..) => DType::F32,
             Epilogue::Integer(_, dtype) => *dtype,
-            Epilogue::Binary(op, dtype, ..) => {
-                if semantics::is_comparison(*op) {
-                    DType::Bool
-                } else {
-                    *dtype
-                }
-            }
+            Epilogue::Binary(op, dtype, ..) => made_by(*op, *dtype),
             Epilogue::Cast(dtype, _) => computed(*dtype),
             Epilogue::Choose(parts) => parts[1].dtype(sum, reads),
         }
@@ -83,7 +77,7 @@ impl Epilogue {
             Epilogue::Integer(x, dtype) => Scalar::int(*x, *dtype),
             Epilogue::Binary(op, dtype, a, b) => {
                 let [a, b] = [a, b].map(|part| converted(part.of(sum, reads), *dtype));
-                let out = if semantics::is_comparison(*op) { DType::Bool } else { *dtype };
+                let out = made_by(*op, *dtype);
                 if dtype.is_float() {
                     let value = semantics::floats(*op, *dtype, a.as_f64(), b.as_f64());
                     return Scalar::float(value.unwrap_or(f64::NAN), out);
@@ -104,6 +98,15 @@ impl Epilogue {
                 }
             }
         }
+    }
+}
+
+/// The type of what an operator makes of two values of a type.
+fn made_by(op: BinOp, dtype: DType) -> DType {
+    if semantics::is_comparison(op) {
+        DType::Bool
+    } else {
+        dtype
     }
 }
 
@@ -295,19 +298,12 @@ impl Reader<'_> {
                     true => semantics::promote(self.computed(a)?, self.computed(b)?),
                     false => dtype,
                 };
-                let held = if float(typed) { DType::F32 } else { typed };
-                let known = match typed.is_float() {
-                    true => {
-                        compares
-                            || matches!(op, BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max)
-                    }
-                    false => true,
-                };
-                if !known {
+                let exact = compares || matches!(op, BinOp::Min | BinOp::Max);
+                if float(typed) && !exact && !matches!(op, BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div) {
                     return Err(format!("a block computes {op:?} of floats"));
                 }
-                let made = Epilogue::Binary(*op, held, Box::new(self.read(a)?), Box::new(self.read(b)?));
-                Ok(if compares || matches!(op, BinOp::Min | BinOp::Max) { made } else { rounded(made) })
+                let made = Epilogue::Binary(*op, computed(typed), Box::new(self.read(a)?), Box::new(self.read(b)?));
+                Ok(if exact { made } else { rounded(made) })
             }
             Expr::Not(a) => {
                 let no = Epilogue::Integer(0, DType::Bool);
