@@ -136,7 +136,8 @@ pub struct TensorRates {
 
 /// The number of an architecture: 90 for `sm_90` and `sm_90a`; 0 where it has none.
 pub fn arch_number(arch: &str) -> u32 {
-    arch.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+    let digits = arch.strip_prefix("sm_").unwrap_or(arch).bytes().take_while(u8::is_ascii_digit);
+    digits.fold(0u32, |number, digit| number.saturating_mul(10).saturating_add(u32::from(digit - b'0')))
 }
 
 /// Bytes of instructions per clock that a partition of a multiprocessor fetches of a loop longer than its buffer, 8 of the 16 that it

@@ -6,6 +6,7 @@ mod accumulators;
 mod architecture;
 mod beside;
 mod calibrate;
+mod chains;
 mod check_kernel;
 mod circles;
 mod combined;

@@ -10,59 +10,91 @@ use super::row::Rows;
 use crate::dominance::{keep, Weighed};
 use crate::Descriptor;
 use egg::{Id, Language};
-use satune_ir::term::stream::{HeldRow, Step, StreamState, StreamTerm};
+use satune_ir::term::stream::{HeldRow, Places, RowPlace, Step, StreamState, StreamTerm};
 use satune_ir::term::Space;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Nodes that stand over each other.
-pub(super) struct Path<'s> {
-    node: &'s StreamTerm,
-    below: Option<Arc<Path<'s>>>,
+/// What decisions add to what is compared: [`weights`], and what says how many blocks are resident. Sums, but for registers: of these the
+/// most that a block finds held.
+#[derive(Clone, Copy)]
+struct Adds {
+    numbers: [f64; 6],
+    held_registers: i64,
+    shared_bytes: i64,
 }
 
-impl<'s> Path<'s> {
-    /// From the outside in.
-    pub fn nodes(&self) -> impl Iterator<Item = &'s StreamTerm> + '_ {
-        std::iter::successors(Some(self), |path| path.below.as_deref()).map(|path| path.node)
+impl Adds {
+    fn of(work: &KernelWork, gpu: &Descriptor) -> Adds {
+        let (held_registers, shared_bytes) = (work.held_registers, work.shared_bytes);
+        Adds { numbers: weights(work, gpu), held_registers, shared_bytes }
+    }
+
+    fn with(mut self, other: &Adds) -> Adds {
+        self.numbers.iter_mut().zip(other.numbers).for_each(|(one, other)| *one += other);
+        self.held_registers = self.held_registers.max(other.held_registers);
+        self.shared_bytes += other.shared_bytes;
+        self
     }
 }
 
-/// What some decisions add, and which these are.
-pub(super) struct Label<'s> {
-    pub work: KernelWork,
-    pub path: Arc<Path<'s>>,
+/// Some decisions, from one of a class to the last.
+#[derive(Clone, Copy)]
+pub(super) struct Label {
+    adds: Adds,
+    /// Number of the first of them.
+    own: usize,
+    /// Number of what follows it in [`Sums::links`].
+    below: Option<usize>,
+}
+
+/// A choice of a class: what it adds, and what is left below it.
+struct Own<'s> {
+    node: &'s StreamTerm,
+    work: KernelWork,
+    adds: Adds,
+    body: Option<Id>,
+}
+
+/// What a block's loop, unrolled or not, or a buffer in a place adds: all that it depends on once there are threads.
+#[derive(PartialEq, Eq, Hash)]
+enum Decision {
+    Hold(u8, RowPlace),
+    Stage(u8, bool, Places),
 }
 
 /// The sums below one choice of rows and threads.
 pub(super) struct Sums<'s, 'a> {
-    pub space: &'s Space<StreamTerm>,
-    pub rows: Rows<'a>,
-    pub gpu: &'a Descriptor,
+    space: &'s Space<StreamTerm>,
+    rows: &'a Rows<'a>,
+    gpu: &'a Descriptor,
     /// Of how many best they are.
-    pub k: usize,
+    k: usize,
     /// What a kernel of one row a block holds, and what one of several.
-    pub held: &'a [Vec<HeldRow>; 2],
-    /// What each choice of a class adds.
-    own: HashMap<Id, Arc<Vec<Own<'s>>>>,
+    held: &'a [Vec<HeldRow>; 2],
+    /// The choices of all classes, and which of them are those of a class.
+    owns: Vec<Own<'s>>,
+    own: HashMap<Id, Range<usize>>,
+    added: HashMap<Decision, KernelWork>,
     least: HashMap<Id, KernelWork>,
-    known: HashMap<Id, Arc<Vec<Label<'s>>>>,
+    known: HashMap<Id, (usize, Arc<Vec<Label>>)>,
+    /// Of every label its first choice, and the number of what follows it.
+    links: Vec<(usize, Option<usize>)>,
 }
-
-/// A node, what it adds, and what is left below it.
-type Own<'s> = (&'s StreamTerm, KernelWork, Option<Id>);
 
 impl<'s, 'a> Sums<'s, 'a> {
     /// None is made yet.
     pub fn new(
         space: &'s Space<StreamTerm>,
-        rows: Rows<'a>,
+        rows: &'a Rows<'a>,
         gpu: &'a Descriptor,
         k: usize,
         held: &'a [Vec<HeldRow>; 2],
     ) -> Sums<'s, 'a> {
-        let (own, least, known) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Sums { space, rows, gpu, k, held, own, least, known }
+        let (owns, own, added) = (Vec::new(), HashMap::new(), HashMap::new());
+        let (least, known, links) = (HashMap::new(), HashMap::new(), Vec::new());
+        Sums { space, rows, gpu, k, held, owns, own, added, least, known, links }
     }
 
     /// The least of each number below a class.
@@ -71,10 +103,10 @@ impl<'s, 'a> Sums<'s, 'a> {
             return *known;
         }
         let mut least: Option<KernelWork> = None;
-        for (_, own, body) in self.own(class).iter() {
-            let mut work = *own;
+        for at in self.own(class) {
+            let Own { mut work, body, .. } = self.owns[at];
             if let Some(body) = body {
-                work.add(&self.least(*body));
+                work.add(&self.least(body));
             }
             least = Some(least.map_or(work, |least| least.least(&work)));
         }
@@ -84,64 +116,108 @@ impl<'s, 'a> Sums<'s, 'a> {
     }
 
     /// The sums below a class.
-    pub fn of(&mut self, class: Id) -> Arc<Vec<Label<'s>>> {
+    pub fn of(&mut self, class: Id) -> Arc<Vec<Label>> {
+        self.numbered(class).1
+    }
+
+    /// The same, and the number of the first in [`Sums::links`], where they follow each other.
+    fn numbered(&mut self, class: Id) -> (usize, Arc<Vec<Label>>) {
         if let Some(known) = self.known.get(&class) {
             return known.clone();
         }
-        let mut all: Vec<Label<'s>> = Vec::new();
-        for (node, own, body) in self.own(class).iter() {
-            match body {
-                None => all.push(Label { work: *own, path: Arc::new(Path { node, below: None }) }),
-                Some(body) => all.extend(self.of(*body).iter().map(|below| {
-                    let mut work = *own;
-                    work.add(&below.work);
-                    Label { work, path: Arc::new(Path { node, below: Some(below.path.clone()) }) }
-                })),
-            }
+        let mut all: Vec<Label> = Vec::new();
+        for own in self.own(class) {
+            let Own { adds, body, .. } = self.owns[own];
+            let Some(body) = body else {
+                all.push(Label { adds, own, below: None });
+                continue;
+            };
+            let (first, below) = self.numbered(body);
+            all.extend((first..).zip(below.iter()).map(|(at, label)| Label {
+                adds: adds.with(&label.adds),
+                own,
+                below: Some(at),
+            }));
         }
-        let weighed: Vec<_> = all.iter().map(|label| self.weighed(label)).collect();
-        let mut kept = vec![false; all.len()];
-        keep(&weighed, self.k).into_iter().for_each(|at| kept[at] = true);
-        let mut kept = kept.into_iter();
-        all.retain(|_| kept.next() == Some(true));
-        let all = Arc::new(all);
-        self.known.insert(class, all.clone());
-        all
+        let weighed: Vec<_> = all.iter().map(|label| weighed(&label.adds)).collect();
+        let mut kept = keep(&weighed, self.k);
+        kept.sort_unstable();
+        let kept: Vec<Label> = kept.into_iter().map(|at| all[at]).collect();
+        let first = self.links.len();
+        self.links.extend(kept.iter().map(|label| (label.own, label.below)));
+        let found = (first, Arc::new(kept));
+        self.known.insert(class, found.clone());
+        found
     }
 
-    fn weighed(&self, label: &Label<'s>) -> Weighed<6, (i64, i64)> {
-        let group = (label.work.held_registers, label.work.shared_bytes);
-        Weighed { numbers: weights(&label.work, self.gpu), group, ways: 1 }
+    /// The choices of a label, from the outside in.
+    fn choices(&self, label: &Label) -> impl Iterator<Item = &Own<'s>> + '_ {
+        let first = (label.own, label.below);
+        let all = std::iter::successors(Some(first), |(_, below)| below.map(|at| self.links[at]));
+        all.map(|(own, _)| &self.owns[own])
     }
 
-    fn own(&mut self, class: Id) -> Arc<Vec<Own<'s>>> {
+    /// What its decisions add to a kernel's work.
+    pub fn work(&self, label: &Label) -> KernelWork {
+        let mut work = KernelWork::default();
+        self.choices(label).for_each(|own| work.add(&own.work));
+        work
+    }
+
+    /// Its decisions, from the outside in.
+    pub fn nodes(&self, label: &Label) -> impl Iterator<Item = &'s StreamTerm> + '_ {
+        self.choices(label).map(|own| own.node)
+    }
+
+    /// The choices of a class.
+    fn own(&mut self, class: Id) -> Range<usize> {
         if let Some(known) = self.own.get(&class) {
             return known.clone();
         }
-        let space = self.space;
-        let body = |node: &StreamTerm| node.children().first().map(|body| space.egraph.find(*body));
-        let own: Vec<Own<'s>> =
-            space.choices(class).map(|node| (node, self.added(node).unwrap_or_default(), body(node))).collect();
-        let own = Arc::new(own);
+        let (space, first) = (self.space, self.owns.len());
+        for node in space.choices(class) {
+            let work = self.added(node).unwrap_or_default();
+            let body = node.children().first().map(|body| space.egraph.find(*body));
+            self.owns.push(Own { node, work, adds: Adds::of(&work, self.gpu), body });
+        }
+        let own = first..self.owns.len();
         self.own.insert(class, own.clone());
         own
     }
 
     /// What one decision adds.
-    fn added(&self, node: &StreamTerm) -> Option<KernelWork> {
+    fn added(&mut self, node: &StreamTerm) -> Option<KernelWork> {
         let (StreamTerm::Hold { of, .. } | StreamTerm::Stage { of, .. }) = node else { return None };
         let StreamState { step: Step::Chain(_, chain), .. } = **of else { return None };
-        let held = &self.held[usize::from(chain.several)];
-        match node {
-            StreamTerm::Hold { place, .. } => {
-                held.get(usize::from(chain.decided)).map(|row| self.rows.hold(row.buffer, row.form, *place))
-            }
+        let (rows, held) = (self.rows, &self.held[usize::from(chain.several)]);
+        let row = held.get(usize::from(chain.decided));
+        let decision = match node {
+            StreamTerm::Hold { place, .. } => Decision::Hold(chain.decided, *place),
             StreamTerm::Stage { block, unroll, .. } => {
-                let at = |buffer| held.iter().position(|row| row.buffer == buffer);
-                let place = |buffer| at(buffer).map(|at| chain.live.get(at)).unwrap_or_default();
-                Some(self.rows.stage(usize::from(*block), *unroll, &place))
+                let touched = |(_, row): &(usize, &HeldRow)| rows.touches(usize::from(*block), row.buffer);
+                let places = held.iter().enumerate().filter(touched);
+                let places = places.fold(Places::default(), |all, (at, _)| all.with(at, chain.live.get(at)));
+                Decision::Stage(*block, *unroll, places)
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        let make = |decision: &Decision| match decision {
+            Decision::Hold(_, place) => row.map(|row| rows.hold(row.buffer, row.form, *place)).unwrap_or_default(),
+            Decision::Stage(block, unroll, places) => {
+                let at = |buffer| held.iter().position(|row| row.buffer == buffer);
+                let place = |buffer| at(buffer).map(|at| places.get(at)).unwrap_or_default();
+                rows.stage(usize::from(*block), *unroll, &place)
+            }
+        };
+        let work = self.added.get(&decision).copied().unwrap_or_else(|| make(&decision));
+        self.added.insert(decision, work);
+        let StreamTerm::Stage { block, .. } = node else { return Some(work) };
+        let registers = |(at, row): (usize, &HeldRow)| rows.registers(row.buffer, chain.live.get(at));
+        let alive = held.iter().enumerate().filter(|(_, row)| row.at(usize::from(*block)));
+        Some(KernelWork { held_registers: alive.map(registers).sum(), ..work })
     }
+}
+
+fn weighed(adds: &Adds) -> Weighed<6, (i64, i64)> {
+    Weighed { numbers: adds.numbers, group: (adds.held_registers, adds.shared_bytes), ways: 1 }
 }

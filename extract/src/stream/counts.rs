@@ -53,7 +53,7 @@ pub struct KernelWork {
     pub again_live: f64,
     /// Shared memory of a block, bytes.
     pub shared_bytes: i64,
-    /// Registers of a thread for what it holds, 32 bits each.
+    /// Registers of a thread for what it holds at once, 32 bits each.
     pub held_registers: i64,
     /// Clocks of latency of a block's chain of steps, in units of (DRAM, L2, shared memory, arithmetic step).
     pub chain: [f64; 4],
@@ -188,7 +188,7 @@ impl KernelWork {
     }
 
     /// The numbers of a kernel that its decisions add to, with what each does to them.
-    fn both(&mut self, other: &KernelWork, float: impl Fn(f64, f64) -> f64, int: impl Fn(i64, i64) -> i64) {
+    fn both(&mut self, other: &KernelWork, float: impl Fn(f64, f64) -> f64) {
         let ([f16, bf16], [f16_alone, bf16_alone]) = (&mut self.narrowed, &mut self.narrowed_alone);
         let floats: [(&mut f64, f64); 20] = [
             (&mut self.global_loads, other.global_loads),
@@ -214,18 +214,21 @@ impl KernelWork {
         ];
         floats.into_iter().for_each(|(one, other)| *one = float(*one, other));
         self.chain.iter_mut().zip(other.chain).for_each(|(one, other)| *one = float(*one, other));
-        self.shared_bytes = int(self.shared_bytes, other.shared_bytes);
-        self.held_registers = int(self.held_registers, other.held_registers);
     }
 
-    /// Takes up what another decision of the kernel adds. What is known of the kernel as a whole stays.
+    /// Takes up what another decision of the kernel adds. What is known of the kernel as a whole stays. A block's registers are those
+    /// of all that it finds held.
     pub(super) fn add(&mut self, other: &KernelWork) {
-        self.both(other, |a, b| a + b, |a, b| a + b);
+        self.both(other, |a, b| a + b);
+        self.shared_bytes += other.shared_bytes;
+        self.held_registers = self.held_registers.max(other.held_registers);
     }
 
     /// The least of each number, of these and others.
     pub(super) fn least(mut self, other: &KernelWork) -> KernelWork {
-        self.both(other, f64::min, i64::min);
+        self.both(other, f64::min);
+        self.shared_bytes = self.shared_bytes.min(other.shared_bytes);
+        self.held_registers = self.held_registers.min(other.held_registers);
         self
     }
 }

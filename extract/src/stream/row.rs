@@ -3,7 +3,7 @@
 use super::accesses::{rows, Parted, Touched};
 use super::counts::{distinct_rows, guarded_load, starts, up, KernelWork, EXCHANGE, GUARD, LAP, ROW};
 use satune_ir::term::stream::{
-    Access, AccessForm, BlockKind, PartValue, RowPlace, RowPlan, Shape, Stream, StreamBlock, StreamTerm,
+    Access, AccessForm, BlockKind, HeldRow, PartValue, RowPlace, RowPlan, Shape, Stream, StreamBlock, StreamTerm,
 };
 use satune_ir::DType;
 
@@ -46,6 +46,11 @@ impl<'a> Rows<'a> {
         Some(Rows { stream, shape, blocks, range: (0, count), serial_rows, side_by_side, threads, vector })
     }
 
+    /// Whether a block of the kernel accesses a buffer.
+    pub fn touches(&self, number: usize, buffer: usize) -> bool {
+        self.blocks.get(number).is_some_and(|b| b.touches(buffer))
+    }
+
     /// Threads of a block.
     pub fn threads(&self) -> i64 {
         self.threads * self.side_by_side
@@ -61,9 +66,12 @@ impl<'a> Rows<'a> {
         let (from, to) = self.range;
         let mut work = self.team();
         let place = |buffer: usize| plan.place(&self.stream.buffers[buffer].name);
-        for (buffer, form) in self.stream.held(from, to, plan.rows_per_block()) {
-            work.add(&self.hold(buffer, form, place(buffer)));
+        let rows = self.stream.rows_of(from, to, plan.rows_per_block());
+        for row in &rows {
+            work.add(&self.hold(row.buffer, row.form, place(row.buffer)));
         }
+        let registers: Vec<_> = rows.iter().map(|row| (*row, self.registers(row.buffer, place(row.buffer)))).collect();
+        work.held_registers = HeldRow::most_at_once(&registers);
         for number in 0..self.blocks.len() {
             work.add(&self.stage(number, plan.unroll.get(number) == Some(&true), &place));
         }
@@ -159,14 +167,22 @@ impl<'a> Rows<'a> {
         chain.map(|steps| steps * self.serial_rows as f64)
     }
 
-    /// What it takes to have a buffer in a place.
+    /// Registers of a thread for a buffer in a place, while it is held.
+    pub fn registers(&self, buffer: usize, place: RowPlace) -> i64 {
+        match place {
+            RowPlace::Registers => self.laps() * self.vector * up(self.bytes(buffer), 4),
+            RowPlace::Global | RowPlace::Shared => 0,
+        }
+    }
+
+    /// What it takes to have a buffer in a place, registers aside.
     pub fn hold(&self, buffer: usize, form: AccessForm, place: RowPlace) -> KernelWork {
         let (shape, bytes) = (&self.shape, self.bytes(buffer));
         let (chunk, laps) = (32 * self.vector, self.laps());
         let mut work = KernelWork::default();
         match place {
             RowPlace::Global => return work,
-            RowPlace::Registers => work.held_registers = laps * self.vector * up(bytes, 4),
+            RowPlace::Registers => {}
             RowPlace::Shared if form == AccessForm::PerColumn => work.shared_bytes = shape.columns * bytes,
             RowPlace::Shared => work.shared_bytes = shape.columns * bytes * self.side_by_side,
         }

@@ -1,7 +1,8 @@
 //! The k best programs of a space of streaming schedules, exactly. The time is a sum over kernels. Of row kernels every choice of rows
 //! and threads is looked at, with the best of what they leave to choose ([`super::chain`]); of others every schedule. The best
 //! sums are merged from the bottom up. What the k best of a whole need of a part are its k best,
-//! so nothing is left out. A kernel's time depends on others by what these leave in L2: a part is taken as fast as it can be with
+//! so nothing is left out. A class of kernels is looked at once it is of one of the best wholes, as fast as what it moves from and to
+//! DRAM lets it be. A kernel's time depends on others by what these leave in L2: a part is taken as fast as it can be with
 //! any others, and the wholes are told apart by their own times, of as many as it takes for no other to be faster.
 use super::chain::Sums;
 use super::cost::{kernel_ms, least_ms, stream_cost, work_ms};
@@ -10,26 +11,41 @@ use super::row::Rows;
 use super::work::Passing;
 use crate::{Candidate, Descriptor, Extraction, Query};
 use egg::{Id, Language, RecExpr};
+use rayon::prelude::*;
 use satune_ir::term::stream::{KernelPlan, Step, StreamPlan, StreamTerm};
 use satune_ir::term::{Schedule, Space};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// A term, shared between the wholes that it is part of.
 enum Tree {
     Node(StreamTerm, Vec<Arc<Tree>>),
+    /// A kernel of a class that was not looked at.
+    Open(Id),
 }
 
 impl Tree {
-    fn add(&self, out: &mut RecExpr<StreamTerm>) -> Id {
-        let Tree::Node(node, children) = self;
+    /// Nothing where a kernel is open.
+    fn add(&self, out: &mut RecExpr<StreamTerm>) -> Option<Id> {
+        let Tree::Node(node, children) = self else { return None };
         let mut node = node.clone();
-        let ids: Vec<Id> = children.iter().map(|c| c.add(out)).collect();
+        let ids: Vec<Id> = children.iter().map(|c| c.add(out)).collect::<Option<_>>()?;
         for (slot, id) in node.children_mut().iter_mut().zip(ids) {
             *slot = id;
         }
-        out.add(node)
+        Some(out.add(node))
+    }
+
+    /// The classes of kernels that were not looked at.
+    fn open(&self, found: &mut BTreeSet<Id>) {
+        match self {
+            Tree::Node(_, children) => children.iter().for_each(|child| child.open(found)),
+            Tree::Open(class) => {
+                found.insert(*class);
+            }
+        }
     }
 
     fn over(node: &StreamTerm, children: Vec<Arc<Tree>>) -> Arc<Tree> {
@@ -45,14 +61,22 @@ impl Tree {
         below.pop().unwrap_or_else(|| unreachable!("a term has a node"))
     }
 
-    fn term(&self) -> RecExpr<StreamTerm> {
+    fn term(&self) -> Option<RecExpr<StreamTerm>> {
         let mut out = RecExpr::default();
-        self.add(&mut out);
-        out
+        self.add(&mut out)?;
+        Some(out)
     }
 }
 
 type Ranked = Vec<(f64, Arc<Tree>)>;
+
+/// A class of kernels.
+#[derive(Clone)]
+struct Kernels {
+    /// Of how many best they are; 0: it was not looked at.
+    asked: usize,
+    best: Arc<Ranked>,
+}
 
 struct Search<'s, 'a> {
     space: &'s Space<StreamTerm>,
@@ -62,11 +86,10 @@ struct Search<'s, 'a> {
     start: Instant,
     go_on: &'a (dyn Fn() -> bool + Sync),
     known: HashMap<Id, Arc<Ranked>>,
-    /// Of the classes of kernels, with how many were asked for.
-    kernels: HashMap<Id, (usize, Arc<Ranked>)>,
+    kernels: HashMap<Id, Kernels>,
     /// Schedules of kernels, of row kernels choices of rows and threads; and those that were looked at.
-    looked: (usize, usize),
-    stopped: bool,
+    looked: [AtomicUsize; 2],
+    stopped: AtomicBool,
 }
 
 /// Finds the k best programs of a space on a GPU.
@@ -85,13 +108,13 @@ pub fn best_stream_knowing<'s>(
 ) -> Extraction<StreamTerm> {
     let start = Instant::now();
     let (known, kernels) = (HashMap::new(), HashMap::new());
-    let mut search = Search { space, teams, gpu, query, start, go_on, known, kernels, looked: (0, 0), stopped: false };
+    let (looked, stopped) = (Default::default(), AtomicBool::new(false));
+    let mut search = Search { space, teams, gpu, query, start, go_on, known, kernels, looked, stopped };
     // One more than asked for bounds the others.
     let mut wanted = query.k + 1;
     let (ranked, next, proved) = loop {
         search.query = Query { k: wanted, ..query };
-        search.known.clear();
-        let parts = search.whole(space.egraph.find(space.root));
+        let parts = search.wholes();
         // Of those that are left out, none is faster than this.
         let least =
             if parts.len() < wanted { f64::INFINITY } else { parts.last().map_or(f64::INFINITY, |(ms, _)| *ms) };
@@ -105,20 +128,22 @@ pub fn best_stream_knowing<'s>(
         let next = ranked.get(query.k).map_or(f64::INFINITY, |c| c.cost.ms).min(least);
         // Sums of the same times differ in their last digits.
         let all = last <= least * (1.0 + 1e-12);
-        if all || search.stopped || wanted >= MOST_RANKED {
-            break (ranked, next, all && !search.stopped);
+        let stopped = search.stopped.load(Relaxed);
+        if all || stopped || wanted >= MOST_RANKED {
+            break (ranked, next, all && !stopped);
         }
         wanted *= 4;
     };
     let candidates: Vec<Candidate<StreamTerm>> =
         ranked.into_iter().take(query.k).take_while(|c| c.cost.ms < query.below_ms).collect();
     let last = candidates.last().map_or(f64::INFINITY, |c| c.cost.ms);
-    let bound_ms = match (search.stopped, next.is_finite()) {
+    let bound_ms = match (search.stopped.load(Relaxed), next.is_finite()) {
         (true, _) => 0.0,
         (false, true) => next,
         (false, false) => last,
     };
-    let outer = search.looked;
+    let [all, looked] = search.looked.map(AtomicUsize::into_inner);
+    let outer = (all, looked);
     Extraction { candidates, proved, bound_ms, outer, time: start.elapsed() }
 }
 
@@ -128,21 +153,47 @@ const MOST_RANKED: usize = 4096;
 impl Search<'_, '_> {
     /// A whole with its own time.
     fn candidate(&self, tree: &Tree) -> Option<Candidate<StreamTerm>> {
-        let term = tree.term();
+        let term = tree.term()?;
         let plan = StreamPlan::from_term(&term, self.space.problem()).ok()?;
         let cost = stream_cost(&plan, self.space.problem(), self.gpu).ok()?.whole();
         Some(Candidate { term, plan: Schedule::Stream(plan), cost })
     }
 }
 
-impl Search<'_, '_> {
-    /// The best of a class of kernels.
-    fn kernel(&mut self, class: Id) -> Arc<Ranked> {
-        if let Some((asked, known)) = self.kernels.get(&class) {
-            if *asked >= self.query.k || known.len() < *asked {
-                return known.clone();
+impl<'s> Search<'s, '_> {
+    /// The best wholes.
+    fn wholes(&mut self) -> Arc<Ranked> {
+        // More are asked for now: what had no more is known, the rest is as fast as its first.
+        let wanted = self.query.k;
+        for kernels in self.kernels.values_mut() {
+            if kernels.asked < wanted && kernels.best.len() == kernels.asked {
+                kernels.asked = 0;
             }
         }
+        loop {
+            self.known.clear();
+            let parts = self.whole(self.space.egraph.find(self.space.root));
+            let mut open = BTreeSet::new();
+            parts.iter().for_each(|(_, tree)| tree.open(&mut open));
+            if open.is_empty() {
+                return parts;
+            }
+            let open: Vec<Id> = open.into_iter().collect();
+            let best: Vec<Ranked> = open.par_iter().map(|class| self.kernel(*class)).collect();
+            for (class, best) in open.into_iter().zip(best) {
+                self.kernels.insert(class, Kernels { asked: wanted, best: Arc::new(best) });
+            }
+        }
+    }
+
+    /// Whether the time is over.
+    fn over(&self) -> bool {
+        let over = self.start.elapsed() > self.query.limit || !(self.go_on)();
+        self.stopped.fetch_or(over, Relaxed) || over
+    }
+
+    /// The best of a class of kernels.
+    fn kernel(&self, class: Id) -> Ranked {
         let work = self.space.state(class).work;
         let stream = &self.space.problem().works[usize::from(work)];
         let (space, gpu, query) = (self.space, self.gpu, self.query);
@@ -150,14 +201,14 @@ impl Search<'_, '_> {
         let mut found = Best { query, all: Vec::new(), shapes: HashMap::new() };
         let held = [stream.rows_held(false), stream.rows_held(true)];
         let (known, mut made) = (self.teams.of(class), Vec::new());
+        let [all, looked] = &self.looked;
         each_term(space, class, &mut Vec::new(), &mut |path, chain| {
-            self.looked.0 += 1;
-            self.stopped |= self.start.elapsed() > query.limit || !(self.go_on)();
-            if self.stopped && !(found.is_empty() && made.is_empty()) {
+            all.fetch_add(1, Relaxed);
+            if self.over() && !(found.is_empty() && made.is_empty()) {
                 return;
             }
             let Some(chain) = chain else {
-                self.looked.1 += 1;
+                looked.fetch_add(1, Relaxed);
                 let Ok(plan) = KernelPlan::from_path(path.iter().copied(), stream) else { return };
                 let Ok(ms) = kernel_ms(&plan, stream, &passing, gpu) else { return };
                 let shape = || (plan.tile_text(), plan.threads());
@@ -165,12 +216,12 @@ impl Search<'_, '_> {
             };
             let Some(rows) = Rows::on(path, stream).filter(|_| known.is_none()) else { return };
             let mut least = rows.team();
-            least.add(&Sums::new(space, rows, gpu, query.k, &held).least(chain));
+            least.add(&Sums::new(space, &rows, gpu, query.k, &held).least(chain));
             passing.passes(&mut least);
             made.push(Team { path: path.to_vec(), chain, least });
         });
         let teams = known.unwrap_or_else(|| Arc::new(made));
-        if !self.stopped {
+        if !self.stopped.load(Relaxed) {
             self.teams.keep(class, &teams);
         }
         let mut order: Vec<(f64, &Team<'_>)> = teams.iter().map(|team| (least_ms(&team.least, gpu), team)).collect();
@@ -179,31 +230,50 @@ impl Search<'_, '_> {
             let Some(rows) = Rows::on(path, stream) else { continue };
             let (per_block, threads) = (rows.rows_per_block(), rows.threads());
             let shape = || (per_block.to_string(), threads);
-            if found.beyond(least, &shape) || (self.stopped && !found.is_empty()) {
+            if found.beyond(least, &shape) || (self.over() && !found.is_empty()) {
                 continue;
             }
-            self.looked.1 += 1;
-            self.stopped |= self.start.elapsed() > query.limit || !(self.go_on)();
-            let mut sums = Sums::new(space, rows, gpu, query.k, &held);
+            looked.fetch_add(1, Relaxed);
+            let mut sums = Sums::new(space, &rows, gpu, query.k, &held);
             let all = sums.of(*chain);
             for label in all.iter() {
-                let mut work = sums.rows.team();
-                work.add(&label.work);
+                let mut work = rows.team();
+                work.add(&sums.work(label));
                 passing.passes(&mut work);
                 if let Ok(ms) = work_ms(&work, threads, gpu) {
-                    found.take(ms, &shape, || Tree::of(path.iter().copied().chain(label.path.nodes())));
+                    found.take(ms, &shape, || Tree::of(path.iter().copied().chain(sums.nodes(label))));
                 }
             }
         }
-        let best = Arc::new(found.ranked());
-        self.kernels.insert(class, (query.k, best.clone()));
+        found.ranked()
+    }
+
+    /// What is known of a class of kernels: of one that was not looked at what no schedule of it is faster than.
+    fn known_of_kernel(&mut self, class: Id) -> Arc<Ranked> {
+        let least = |search: &Self| {
+            // What a contraction moves is counted with it.
+            if search.space.choices(class).any(|node| matches!(node, StreamTerm::Tiled { .. })) {
+                return Kernels { asked: search.query.k, best: Arc::new(search.kernel(class)) };
+            }
+            let stream = &search.space.problem().works[usize::from(search.space.state(class).work)];
+            let mut work = KernelWork::default();
+            Passing::of(stream, 0, stream.blocks.len()).passes(&mut work);
+            let best = vec![(least_ms(&work, search.gpu), Arc::new(Tree::Open(class)))];
+            Kernels { asked: 0, best: Arc::new(best) }
+        };
+        let known = self.kernels.get(&class).cloned().unwrap_or_else(|| least(self));
+        let best = match (known.asked, known.best.first()) {
+            (0, Some((ms, _))) => Arc::new(vec![(*ms, Arc::new(Tree::Open(class)))]),
+            _ => known.best.clone(),
+        };
+        self.kernels.insert(class, known);
         best
     }
 
     /// The best of a class above kernels.
     fn whole(&mut self, class: Id) -> Arc<Ranked> {
         if let Step::Kernel(_) = self.space.state(class).step {
-            return self.kernel(class);
+            return self.known_of_kernel(class);
         }
         if let Some(known) = self.known.get(&class) {
             return known.clone();

@@ -1,6 +1,6 @@
 //! The space of streaming programs: random programs of it mean what the source means, through the primitives.
 use egg::{Id, Language, RecExpr};
-use satune_ir::term::stream::{KernelPlan, Point, RowPlace, StreamPlan, StreamTerm, Streams};
+use satune_ir::term::stream::{HeldRow, KernelPlan, Point, RowPlace, StreamPlan, StreamTerm, Streams};
 use satune_ir::term::Space;
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
@@ -373,7 +373,10 @@ fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'sta
         }
         match kernel {
             KernelPlan::Plain(_) | KernelPlan::Tiled(_) => {}
-            KernelPlan::Flat(_) => {
+            KernelPlan::Flat(p) => {
+                if block.instances() / columns % p.side_by_side != 0 {
+                    return Some("blocks without all of their rows");
+                }
                 let inner = Some(block.iters.len() - 1);
                 let strided = block.reads.iter().any(|r| r.dims.contains(&inner) && r.dims.last() != Some(&inner));
                 if strided {
@@ -384,12 +387,17 @@ fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'sta
                 if !stream.fits_row(first, first + p.blocks.len()) {
                     return Some("blocks that are of no kernel of rows");
                 }
+                if stream.row_shape(first, first + p.blocks.len())?.rows % p.rows_per_block() != 0 {
+                    return Some("blocks without all of their rows");
+                }
                 let shared = p.held.iter().filter(|h| h.place == RowPlace::Shared).count() as i64;
                 if shared * columns * 4 * p.side_by_side > limits.shared_bytes {
                     return Some("shared memory");
                 }
-                let held = p.held.iter().filter(|h| h.place == RowPlace::Registers).count() as i64;
-                if held * columns / p.threads > limits.registers {
+                let rows = stream.rows_of(first, first + p.blocks.len(), p.rows_per_block());
+                let in_registers = |row: &&HeldRow| p.place(&stream.buffers[row.buffer].name) == RowPlace::Registers;
+                let held: Vec<_> = rows.iter().filter(in_registers).map(|row| (*row, 1)).collect();
+                if HeldRow::most_at_once(&held) * columns / p.threads > limits.registers {
                     return Some("registers");
                 }
             }

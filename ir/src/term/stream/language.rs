@@ -1,7 +1,7 @@
 //! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
 //! primitives that only make sense together).
-use super::{ChainState, FlatState, Point, RowPlace, Step, StreamState, Streams, TileState};
-use crate::term::{Role, Schedule, TermLanguage};
+use super::{ChainState, Point, RowPlace, Step, StreamState, Streams, TileState};
+use crate::term::{Schedule, TermLanguage};
 use egg::{Id, Language};
 use std::fmt;
 
@@ -51,16 +51,30 @@ pub enum StreamTerm {
         /// The kernel.
         body: [Id; 1],
     },
-    /// A loop of a flat kernel, or over the blocks of a row kernel.
-    Loop {
-        /// What it does to the team.
-        role: Role,
-        /// Number of iterations.
-        extent: i64,
-        /// Elements (or rows) that it covers.
-        total: i64,
-        /// What is repeated.
+    /// The loop over the blocks of a row kernel.
+    Blocks {
+        /// Rows of a block.
+        rows: i64,
+        /// What each of them does.
         body: [Id; 1],
+    },
+    /// The threads of a flat kernel: rows side by side along threadIdx.y, the elements of a row along threadIdx.x, blocks over the rest.
+    Threads {
+        /// Rows.
+        side_by_side: i64,
+        /// Along a row.
+        threads: i64,
+        /// What each of them does.
+        body: [Id; 1],
+    },
+    /// What a thread of a flat kernel does: unrolled steps, each of neighbouring elements. The last decision about it.
+    Steps {
+        /// Unrolled.
+        steps: i64,
+        /// Elements per access.
+        vector: i64,
+        /// What was decided before.
+        state: Box<StreamState>,
     },
     /// The rows of a block: split into a serial loop and threadIdx.y.
     Rows {
@@ -170,13 +184,14 @@ impl Language for StreamTerm {
     fn children(&self) -> &[Id] {
         use StreamTerm::*;
         match self {
-            Nest(_) | Pad { .. } | Plain { .. } | Tiled { .. } | Done(_) => &[],
+            Nest(_) | Steps { .. } | Pad { .. } | Plain { .. } | Tiled { .. } | Done(_) => &[],
             Then { children, .. } => children,
             Parts { body, .. }
             | Become { body, .. }
             | Keep { body, .. }
             | Last { body, .. }
-            | Loop { body, .. }
+            | Blocks { body, .. }
+            | Threads { body, .. }
             | Rows { body, .. }
             | Columns { body, .. }
             | Hold { body, .. }
@@ -190,13 +205,14 @@ impl Language for StreamTerm {
     fn children_mut(&mut self) -> &mut [Id] {
         use StreamTerm::*;
         match self {
-            Nest(_) | Pad { .. } | Plain { .. } | Tiled { .. } | Done(_) => &mut [],
+            Nest(_) | Steps { .. } | Pad { .. } | Plain { .. } | Tiled { .. } | Done(_) => &mut [],
             Then { children, .. } => children,
             Parts { body, .. }
             | Become { body, .. }
             | Keep { body, .. }
             | Last { body, .. }
-            | Loop { body, .. }
+            | Blocks { body, .. }
+            | Threads { body, .. }
             | Rows { body, .. }
             | Columns { body, .. }
             | Hold { body, .. }
@@ -218,7 +234,9 @@ impl fmt::Display for StreamTerm {
             Keep { at, .. } => write!(f, "keep:{}", at.kept),
             Then { at, kernel, .. } => write!(f, "then:{kernel}:{}", at.kept),
             Last { at, kernel, .. } => write!(f, "last:{kernel}:{}", at.kept),
-            Loop { role, extent, .. } => write!(f, "loop:{role}:{extent}"),
+            Blocks { rows, .. } => write!(f, "blocks:{rows}"),
+            Threads { side_by_side, threads, .. } => write!(f, "threads:{side_by_side}x{threads}"),
+            Steps { steps, vector, .. } => write!(f, "steps:{steps}x{vector}"),
             Rows { serial, side_by_side, .. } => write!(f, "rows:{serial}x{side_by_side}"),
             Columns { threads, vector, .. } => write!(f, "columns:{threads}x{vector}"),
             Hold { buffer, place, .. } => write!(f, "hold:{buffer}:{place:?}"),
@@ -256,8 +274,8 @@ fn above(node: &StreamTerm, b: StreamState, rest: Option<StreamState>) -> Option
         (StreamTerm::Last { at, kernel, .. }, Step::Kernel(blocks)) if blocks == at.kept && !at.open => {
             (b.work == *kernel).then_some(StreamState::at(*at))
         }
-        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Rows(blocks, rows)) => {
-            (rows > 0 && extent.checked_mul(rows) == Some(*total)).then_some(())?;
+        (StreamTerm::Blocks { rows, .. }, Step::Rows(blocks, below)) => {
+            (*rows > 0 && *rows == below).then_some(())?;
             with(Step::Kernel(blocks))
         }
         (StreamTerm::Rows { serial, side_by_side, .. }, Step::Team(blocks, team, several)) => {
@@ -281,19 +299,9 @@ fn above(node: &StreamTerm, b: StreamState, rest: Option<StreamState>) -> Option
             let fits = matches!(of.step, Step::Chain(same, above) if same == blocks && next(&above));
             (fits && below.loops <= blocks && of.work == b.work).then_some(**of)
         }
-        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Flat(flat)) if flat.done == 0 => {
-            (flat.tile == 0 && extent.checked_mul(flat.side_by_side) == Some(*total)).then_some(())?;
-            with(Step::Kernel(flat.blocks))
-        }
-        (StreamTerm::Loop { role, extent, total, .. }, Step::Flat(flat)) => {
-            let expected = [Role::Block, Role::Unroll, Role::Thread, Role::Vector];
-            let done = flat.done.checked_sub(1)?;
-            let covered = flat.tile.checked_mul(*extent)?;
-            let exact = *role == Role::Block || covered == *total;
-            (expected.get(usize::from(done)) == Some(role) && exact && covered >= *total).then_some(())?;
-            (covered - flat.tile < *total).then_some(())?;
-            let tile = if *role == Role::Block { 0 } else { *total };
-            with(Step::Flat(FlatState { tile, done, ..flat }))
+        (StreamTerm::Threads { side_by_side, threads, .. }, Step::Flat(blocks, along)) => {
+            (*side_by_side > 0 && *threads > 0 && (along == 0 || along == *threads)).then_some(())?;
+            with(Step::Kernel(blocks))
         }
         (StreamTerm::Tile { side, .. }, Step::Tile(tile)) => {
             (tile == TileState { side: *side, ..TileState::default() }).then_some(())?;
@@ -328,10 +336,12 @@ impl TermLanguage for StreamTerm {
             StreamTerm::Nest(state) => Some(**state),
             StreamTerm::Done(state) => match state.step {
                 Step::Chain(blocks, chain) => (chain.loops == blocks).then_some(**state),
-                Step::Flat(flat) => ((flat.tile, flat.done) == (1, 4)).then_some(**state),
                 _ => None,
             },
             StreamTerm::Plain { threads, state } => (state.step == Step::Kernel(1) && *threads > 0).then_some(**state),
+            StreamTerm::Steps { steps, vector, state } => {
+                (matches!(state.step, Step::Flat(..)) && *steps > 0 && *vector > 0).then_some(**state)
+            }
             StreamTerm::Tiled { state, .. } => matches!(state.step, Step::Kernel(_)).then_some(**state),
             StreamTerm::Pad { pad, state } => {
                 matches!(state.step, Step::Tile(tile) if tile.threads > 0 && *pad >= 0).then_some(**state)

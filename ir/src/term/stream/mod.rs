@@ -20,5 +20,5 @@ pub use problem::{
     Tiled,
 };
 pub use size::{stream_blocks, stream_shared_bytes};
-pub use state::{ChainState, FlatState, Laps, Places, Point, Room, RowPlace, Step, StreamState, TileState};
+pub use state::{ChainState, Laps, Places, Point, Room, RowPlace, Step, StreamState, TileState};
 pub use works::{Become, Choices, How, Inlining, Parting, Streams, Way};

@@ -303,6 +303,20 @@ pub struct HeldRow {
     pub last: usize,
 }
 
+impl HeldRow {
+    /// Whether it is held while a block runs.
+    pub fn at(&self, block: usize) -> bool {
+        self.first <= block && block <= self.last
+    }
+
+    /// The most that rows take of which each takes so much, all that are held while one block runs.
+    pub fn most_at_once(rows: &[(HeldRow, i64)]) -> i64 {
+        // There are most where one of them begins.
+        let at = |block: usize| rows.iter().filter(|(row, _)| row.at(block)).map(|(_, taken)| taken).sum();
+        rows.iter().map(|(row, _)| at(row.first)).max().unwrap_or(0)
+    }
+}
+
 impl Stream {
     /// Number of a buffer.
     pub fn buffer(&self, name: &str) -> Option<usize> {
@@ -484,16 +498,20 @@ impl Stream {
     /// The same of the row kernel that all blocks make, with what the decisions about them depend on: in the order in which the
     /// blocks come to them.
     pub fn rows_held(&self, several: bool) -> Vec<HeldRow> {
-        let count = self.blocks.len();
-        let row = |(buffer, form): (usize, AccessForm)| {
-            let mut touch = (0..count).filter(|b| self.blocks[*b].touches(buffer));
-            let first = touch.next().unwrap_or(0);
-            let made = self.made_in(buffer, 0, count);
-            HeldRow { buffer, form, made, first, last: touch.next_back().unwrap_or(first) }
-        };
-        let mut rows: Vec<HeldRow> = self.held(0, count, 1 + i64::from(several)).into_iter().map(row).collect();
+        let mut rows = self.rows_of(0, self.blocks.len(), 1 + i64::from(several));
         rows.sort_by_key(|row| row.first);
         rows
+    }
+
+    /// What [`Stream::held`] says, with the blocks between which each of them is held.
+    pub fn rows_of(&self, from: usize, to: usize, rows_per_block: i64) -> Vec<HeldRow> {
+        let row = |(buffer, form): (usize, AccessForm)| {
+            let mut touch = (from..to).filter(|b| self.blocks[*b].touches(buffer));
+            let first = touch.next().unwrap_or(from);
+            let made = self.made_in(buffer, from, to);
+            HeldRow { buffer, form, made, first, last: touch.next_back().unwrap_or(first) }
+        };
+        self.held(from, to, rows_per_block).into_iter().map(row).collect()
     }
 
     /// Whether a buffer is written by a block of `from..to`.

@@ -3,7 +3,7 @@ use super::{
     BlockKind, FlatPlan, Held, How, KernelPlan, PlainPlan, RowPlan, Step, Stream, StreamPlan, StreamState, StreamTerm,
     Streams, TilePlan, TiledPlan,
 };
-use crate::term::{Incomplete, Role};
+use crate::term::Incomplete;
 use egg::{Id, Language, RecExpr};
 
 impl StreamPlan {
@@ -92,10 +92,14 @@ impl KernelPlan {
         for current in path {
             let current = current?;
             match current {
-                StreamTerm::Loop { role: Role::Unroll, extent, .. } => flat.steps = *extent,
-                StreamTerm::Loop { role: Role::Thread, extent, .. } => flat.threads = *extent,
-                StreamTerm::Loop { role: Role::Vector, extent, .. } => flat.vector = *extent,
-                StreamTerm::Loop { .. } => {}
+                StreamTerm::Blocks { .. } => {}
+                StreamTerm::Threads { side_by_side, threads, .. } => {
+                    (flat.side_by_side, flat.threads) = (*side_by_side, *threads);
+                }
+                StreamTerm::Steps { steps, vector, .. } => {
+                    (flat.steps, flat.vector) = (*steps, *vector);
+                    return Ok(KernelPlan::Flat(flat));
+                }
                 StreamTerm::Rows { serial, side_by_side, .. } => {
                     (row.serial_rows, row.side_by_side) = (*serial, *side_by_side);
                 }
@@ -127,10 +131,6 @@ impl KernelPlan {
                             // A plan has them by their numbers, whoever comes to them first.
                             row.held.sort_by_key(|held| stream.buffer(&held.buffer));
                             Ok(KernelPlan::Row(row))
-                        }
-                        StreamState { step: Step::Flat(state), .. } => {
-                            flat.side_by_side = state.side_by_side;
-                            Ok(KernelPlan::Flat(flat))
                         }
                         _ => Err(Incomplete("it ends before everything is decided".into())),
                     };

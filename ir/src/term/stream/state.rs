@@ -71,7 +71,7 @@ pub struct ChainState {
     pub several: bool,
     /// Whether rows side by side keep some row that is not decided yet out of shared memory.
     pub apart: bool,
-    /// Registers that are left, in those of one element of every access of a thread.
+    /// Registers that the rows which one block finds held may take, in those of one element of every access of a thread.
     pub registers: Room,
     /// Shared memory that is left, bytes per column.
     pub shared: Room,
@@ -121,19 +121,6 @@ impl Room {
     }
 }
 
-/// A flat kernel: what is left of its tile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FlatState {
-    /// How many blocks it has.
-    pub blocks: u8,
-    /// Rows of a block, side by side.
-    pub side_by_side: i64,
-    /// Elements of a row that a block, then a thread covers; 0 before it is decided.
-    pub tile: i64,
-    /// 0: the loop over blocks along a row comes next, 1: the unrolled one, 2: threads, 3: the vector.
-    pub done: u8,
-}
-
 /// A tile kernel; what is not decided is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TileState {
@@ -178,8 +165,9 @@ pub enum Step {
     Team(u8, i64, bool),
     /// The same, and what is left of it once rows and columns have threads.
     Chain(u8, ChainState),
-    /// A flat kernel.
-    Flat(FlatState),
+    /// A flat kernel of so many blocks whose rows and columns have threads: what each of them does. How many threads there are along a row,
+    /// where that keeps anything out; 0 otherwise.
+    Flat(u8, i64),
     /// A tile kernel.
     Tile(TileState),
 }

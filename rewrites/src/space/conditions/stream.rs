@@ -158,6 +158,11 @@ pub fn threads_fit(threads: i64, side_by_side: i64, most: i64) -> StreamHeld {
     unless(fit, || StreamRefusal::ThreadsFit { threads, side_by_side, most })
 }
 
+/// Threads along so many rows fill a warp.
+pub fn whole_warp(threads: i64, side_by_side: i64) -> bool {
+    threads * side_by_side >= WARP
+}
+
 /// No warp is without an element, where a narrower team would do.
 pub fn no_idle_warp(threads: i64, vector: i64, columns: i64) -> StreamHeld {
     let idle = threads > WARP && (threads - WARP).saturating_mul(vector) >= columns;

@@ -2,7 +2,7 @@
 use crate::cli::ask::{fixed, Fixes};
 use egg::Id;
 use satune_ir::term::stream::{How, KernelPlan, RowPlace, Step, Stream, StreamPlan, StreamTerm};
-use satune_ir::term::{Role, Schedule, Space};
+use satune_ir::term::{Schedule, Space};
 
 /// How a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +72,8 @@ impl Kernel {
             (StreamTerm::Tile { .. }, _) => Some(KernelKind::Tile),
             (StreamTerm::Plain { .. }, _) => Some(KernelKind::Plain),
             (StreamTerm::Tiled { .. }, _) => Some(KernelKind::Tiled),
-            (StreamTerm::Loop { .. }, Step::Kernel(_)) => {
-                Some(if stream.row_shape(from, to).is_some() { KernelKind::Rows } else { KernelKind::Flat })
-            }
+            (StreamTerm::Blocks { .. }, _) => Some(KernelKind::Rows),
+            (StreamTerm::Threads { .. }, _) => Some(KernelKind::Flat),
             _ => None,
         };
         if let (Some(kind), Some(wanted)) = (kind, self.implied()) {
@@ -98,18 +97,11 @@ impl Kernel {
                 same(self.threads, plan.threads().into()) && self.tiled.as_ref().is_none_or(|own| own == plan)
             }
             (StreamTerm::Pad { pad, .. }, _) => same(self.pad, *pad),
-            (StreamTerm::Loop { extent, total, .. }, Step::Kernel(_)) => {
-                // Of a row kernel the loop over blocks; of a flat one the rows side by side.
-                let rows = total / (*extent).max(1);
-                if kind == Some(KernelKind::Rows) {
-                    same(self.rows, rows)
-                } else {
-                    same(self.side_by_side, rows)
-                }
+            (StreamTerm::Blocks { rows, .. }, _) => same(self.rows, *rows),
+            (StreamTerm::Threads { side_by_side, threads, .. }, _) => {
+                same(self.side_by_side, *side_by_side) && same(self.threads, *threads)
             }
-            (StreamTerm::Loop { role: Role::Unroll, extent, .. }, _) => same(self.steps, *extent),
-            (StreamTerm::Loop { role: Role::Thread, extent, .. }, _) => same(self.threads, *extent),
-            (StreamTerm::Loop { role: Role::Vector, extent, .. }, _) => same(self.vector, *extent),
+            (StreamTerm::Steps { steps, vector, .. }, _) => same(self.steps, *steps) && same(self.vector, *vector),
             (StreamTerm::Rows { side_by_side, .. }, _) => same(self.side_by_side, *side_by_side),
             (StreamTerm::Columns { threads, vector, .. }, _) => {
                 same(self.threads, *threads) && same(self.vector, *vector)

@@ -5,7 +5,7 @@ use super::fixed::{Fixed, Kernel, KernelKind};
 use crate::explore::limits;
 use crate::streaming::StreamProblem;
 use satune_extract::Descriptor;
-use satune_ir::term::stream::{How, Inlining, Stream, Streams};
+use satune_ir::term::stream::{HeldRow, How, Inlining, Stream, Streams};
 use satune_rewrites::space::conditions::stream::*;
 use satune_rewrites::space::stream::{why_not_inlined, why_not_parted, StreamCondition, StreamMenu};
 
@@ -202,7 +202,8 @@ fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Desc
     let side_by_side = kernel.side_by_side.unwrap_or(1);
     if let Some(threads) = kernel.threads {
         ask(out, threads_fit(threads, side_by_side, limits.threads.into()));
-        ask(out, no_idle_warp(threads, kernel.vector.unwrap_or(1), columns));
+        let along = threads.saturating_mul(kernel.steps.unwrap_or(1));
+        ask(out, no_idle_warp(along, kernel.vector.unwrap_or(1), columns));
     }
     if let Some(vector) = kernel.vector {
         ask(out, vector_bytes(vector, widest(stream, from, to, row_iters)));
@@ -215,11 +216,11 @@ fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Desc
     // What is left open is taken as whoever needs least: one row, and as many threads as there are.
     let (threads, vector) = (kernel.threads.unwrap_or(limits.threads.into()), kernel.vector.unwrap_or(1));
     let team = Team { columns, side_by_side, threads, vector };
-    let held = stream.held(from, to, kernel.rows.unwrap_or(2));
-    let mut taken = (0, 0);
+    let held = stream.rows_of(from, to, kernel.rows.unwrap_or(2));
+    let (mut in_shared, mut in_registers) = (0, Vec::new());
     for (buffer, place) in &kernel.held {
         let Some(number) = stream.buffer(buffer) else { continue };
-        let Some((_, form)) = held.iter().find(|(b, _)| *b == number) else {
+        let Some(row) = held.iter().find(|row| row.buffer == number) else {
             let why = match stream.pipeline {
                 true => "no two blocks of the kernel read or make a row of it, and it has no value per column for several rows",
                 false => StreamCondition::Pipeline.text(),
@@ -227,14 +228,14 @@ fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Desc
             out.push(format!("{buffer} is not held: {why}"));
             continue;
         };
-        let made = stream.made_in(number, from, to);
-        ask(out, holdable(buffer, *form, made, *place));
-        ask(out, rows_apart(buffer, *place, side_by_side, row_iters, made));
-        let (shared, registers) = team.taken(*form, *place, i64::from(stream.buffers[number].dtype.bytes()));
-        taken = (taken.0 + shared, taken.1 + registers);
+        ask(out, holdable(buffer, row.form, row.made, *place));
+        ask(out, rows_apart(buffer, *place, side_by_side, row_iters, row.made));
+        let (shared, registers) = team.taken(row.form, *place, i64::from(stream.buffers[number].dtype.bytes()));
+        in_shared += shared;
+        in_registers.push((*row, registers));
     }
-    ask(out, shared_fits(HELD_ROWS, taken.0, limits.shared_bytes));
-    ask(out, registers_fit(taken.1, crate::streaming::menu().held_elements));
+    ask(out, shared_fits(HELD_ROWS, in_shared, limits.shared_bytes));
+    ask(out, registers_fit(HeldRow::most_at_once(&in_registers), crate::streaming::menu().held_elements));
 }
 
 fn tile(kernel: &Kernel, (stream, block): (&Stream, usize), gpu: &Descriptor, out: &mut Vec<String>) {

@@ -1,10 +1,9 @@
 //! `split` and `bind` of the rows of a row kernel: blockIdx.x, a serial loop, threadIdx.y.
-use super::engine::{up, Engine};
+use super::engine::Engine;
 use crate::space::conditions::stream::{row_fits, rows_divide, teams_divide};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{Step, StreamState, StreamTerm};
-use satune_ir::term::Role;
 
 /// `kernel(rows) = for blocks(rows / (s y)): rows s x y: nest`.
 ///
@@ -38,8 +37,7 @@ impl Rule<StreamTerm> for Rows {
                         continue;
                     }
                     let body = engine.nest(StreamState { step: Step::Rows(blocks, per_block), ..*state });
-                    let extent = up(shape.rows, per_block);
-                    engine.equals(StreamTerm::Loop { role: Role::Block, extent, total: shape.rows, body: [body] });
+                    engine.equals(StreamTerm::Blocks { rows: per_block, body: [body] });
                 }
             }
             Step::Rows(blocks, per_block) => {
