@@ -6,6 +6,7 @@ mod names;
 
 pub use names::{canonical, help, nearest, OPERATORS};
 
+use crate::scheduled::GivenSchedule;
 use satune_ir::term::{Axis, Contraction, OperandInfo, Side};
 use satune_ir::{tvmscript, DType, Program};
 use satune_rewrites::space::EncodeError;
@@ -25,8 +26,8 @@ pub struct Problem {
     pub tf32: bool,
     /// What is to be said of its schedules.
     pub notes: Vec<String>,
-    /// The program as it was given, where it is scheduled already.
-    pub given: Option<Box<Program>>,
+    /// The schedule to put beside the best, where there is one.
+    pub given: Option<GivenSchedule>,
 }
 
 impl Problem {

@@ -2,7 +2,7 @@
 //! program, under the legality of each primitive, and the scheduled program is lowered.
 mod tensor;
 
-pub use tensor::{generate, GenerateError};
+pub use tensor::{generate, of_tensorized, GenerateError};
 
 use crate::agreement::{self, Agreement, Spread};
 use crate::kernel::Kernel;
@@ -74,6 +74,17 @@ pub enum ScheduledError {
         /// What the simulator found.
         fault: String,
     },
+}
+
+/// A schedule that is put beside the best: that with which a program came, or one that was named.
+#[derive(Clone, Debug)]
+pub enum GivenSchedule {
+    /// A scheduled program that means what is explored.
+    Program(Box<Program>),
+    /// Every decision of a schedule of the space's kind.
+    Plan(Box<Schedule>),
+    /// None, and why.
+    Refused(String),
 }
 
 /// A schedule on its way to kernels.

@@ -4,6 +4,7 @@ use crate::explore::{self, ExploreError, Report, Request, Search};
 use crate::operators::{self, Operator, OperatorError, Problem, MOST};
 use crate::progress::Progress;
 use crate::reference::Plain;
+use crate::scheduled::GivenSchedule;
 use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
 use satune_ir::affine::constant;
@@ -112,6 +113,14 @@ impl Work {
         }
     }
 
+    /// Puts a schedule beside the best.
+    pub fn put_beside(&mut self, schedule: GivenSchedule) {
+        match self {
+            Work::Contraction(problem) => problem.given = Some(schedule),
+            Work::Streams(problem) => problem.given = Some(schedule),
+        }
+    }
+
     /// [`explore::explore_on`].
     ///
     /// # Errors
@@ -211,7 +220,7 @@ fn work_of(name: &str, given: Program, equations: &dyn Fn(&Program) -> Program) 
         Work::Streams(problem) => (&mut problem.notes, &mut problem.given),
     };
     notes.extend(note);
-    *own = given;
+    *own = given.map(GivenSchedule::Program);
     Ok(work)
 }
 
@@ -310,7 +319,7 @@ pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
     let Checked { program, note, given } = checked(sound_program(name, text)?, &explored);
     let mut problem = of_program(name, program)?;
     problem.notes.extend(note);
-    Ok(Problem { given, ..problem })
+    Ok(Problem { given: given.map(GivenSchedule::Program), ..problem })
 }
 
 /// Reads a program. What it accesses outside of its buffers, or reads unwritten, no schedule of it would.

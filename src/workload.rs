@@ -4,7 +4,7 @@
 use crate::agreement::Agreement;
 use crate::explore::{self, ExploreError};
 use crate::lower::program::LowerOptions;
-use crate::scheduled::{self, Checked, Reduced, Scheduled, ScheduledError};
+use crate::scheduled::{self, Checked, GivenSchedule, Reduced, Scheduled, ScheduledError};
 use crate::streaming;
 use satune_extract::{registers_left, Cost, Descriptor, Infeasible, Searched};
 use satune_ir::term::stream::{stream_blocks, stream_shared_bytes, Streams};
@@ -117,8 +117,8 @@ pub trait Workload: Sync {
     /// What is to be said of its schedules as a whole.
     fn notes(&self) -> Vec<String>;
 
-    /// The program as it was given, where it is scheduled already.
-    fn given(&self) -> Option<&Program>;
+    /// The schedule to put beside the best, where there is one.
+    fn given(&self) -> Option<&GivenSchedule>;
 
     /// Blocks of whose schedules the space leaves some out that may be faster than all that it holds: they have the same elements
     /// read again and again, and no tiles to keep these in or not along all axes, or there are too many ways to inline them.
@@ -336,8 +336,8 @@ impl Workload for crate::operators::Problem {
         self.notes.iter().cloned().chain(self.contraction.left_out()).collect()
     }
 
-    fn given(&self) -> Option<&Program> {
-        self.given.as_deref()
+    fn given(&self) -> Option<&GivenSchedule> {
+        self.given.as_ref()
     }
 
     fn allows_tf32(&self) -> bool {
@@ -383,8 +383,8 @@ impl Workload for streaming::StreamProblem {
         self.notes.clone()
     }
 
-    fn given(&self) -> Option<&Program> {
-        self.given.as_deref()
+    fn given(&self) -> Option<&GivenSchedule> {
+        self.given.as_ref()
     }
 }
 

@@ -1,6 +1,6 @@
 //! `explore` and `resume`.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{ask, print_json, print_styled, report, table, watch::Watch, Failure, Outcome, Target};
+use super::{ask, given, print_json, print_styled, report, table, watch::Watch, Failure, Outcome, Target};
 use crate::device::{Ask, DeviceKind};
 use crate::explore::{results, Request, Search};
 use crate::measure::{Record, StrategyKind};
@@ -36,6 +36,12 @@ pub(super) struct Explore {
     /// Longest time for extraction, seconds
     #[arg(long, default_value_t = 60)]
     time_limit: u64,
+    /// A schedule to put beside the best: a file with one (a scheduled PrimFunc; a trace of Satune's or of TVM's, as JSON or Python; the
+    /// `plan` of a candidate), or what is fixed of one in the words of why-not ("block 128x128, k 8"), of Triton ("BLOCK_M=128, BLOCK_N=128,
+    /// BLOCK_K=32, num_warps=4, num_stages=3") or of CUTLASS ("128x128x32"); the rest is as good as can be
+    #[arg(long, value_name = "SCHEDULE")]
+    #[serde(default)]
+    given: Option<String>,
     /// Show beside: what nvMatmulHeuristics takes first for a product, and where that is in the space
     #[arg(long, value_enum)]
     #[serde(default)]
@@ -242,7 +248,7 @@ fn folder(args: &Explore) -> Outcome {
 }
 
 fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome {
-    let Inputs { work, gpu, source, descriptor } = inputs;
+    let Inputs { mut work, gpu, source, descriptor } = inputs;
     let shapes = source::given_shapes(&source, work.workload().program());
     if !(args.timeout > 0.0 && args.timeout <= 86_400.0) {
         return Err(Failure::Input(format!("--timeout {}: give seconds, more than 0, up to a day", args.timeout)));
@@ -256,6 +262,11 @@ fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome
         Some(Heuristic::Nvmmh) => ask::heuristic(ask::VS, &[&work], &gpu)?.pop(),
         None => None,
     };
+    if let Some(named) = &args.given {
+        let limits = (args.target.size.fuel(), Duration::from_secs(args.time_limit));
+        let given = given::read(named, &work, &gpu, limits)?;
+        work.put_beside(given);
+    }
     folder(args)?;
     let mut device = open(args.device, &gpu, args.script.as_deref())?;
     let request = Request {

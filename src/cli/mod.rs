@@ -10,6 +10,7 @@ mod devices;
 mod diff;
 mod doctor;
 mod exploring;
+mod given;
 mod pack;
 mod probe;
 mod replay;

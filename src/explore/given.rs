@@ -1,5 +1,5 @@
-//! The schedule that a program came with, beside the best: lowered, counted, compiled, executed as candidates are. It is none of the
-//! space, so that its time is that of what its kernels are counted to do ([`counted_cost`]).
+//! The schedule that a program came with, or that was named, beside the best: lowered, compiled, executed as candidates are. Where it is
+//! none of the space, its time is that of what its kernels are counted to do ([`counted_cost`]).
 mod counted;
 
 use super::output::{self, kernels_of, CandidateReport, KernelReport};
@@ -7,15 +7,17 @@ use super::{function_base, head, renamed};
 use crate::compile::{CompileError, Compiler, Job};
 use crate::device::{Ask, Device, DeviceError, Ready};
 use crate::execute::{self, Executed, Refusal};
-use crate::lower::program::{lower, Module};
+use crate::lower::program::lower;
 use crate::progress::Progress;
-use crate::scheduled::{self, Scheduled};
+use crate::scheduled::{self, GivenSchedule, Scheduled};
 use crate::store::Verdict;
-use crate::workload::Workload;
+use crate::workload::{ProblemKind, Workload};
 use counted::works;
 use satune_extract::stream::counted_cost;
 use satune_extract::{Cost, Descriptor};
+use satune_ir::term::Schedule;
 use satune_ir::{structural, tvmscript, Program};
+use satune_rewrites::space::{on_tensor_cores, read_plan};
 use satune_rewrites::{gpu_check, Trace};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,6 +43,9 @@ pub struct GivenReport {
     /// The largest of them, launches aside.
     #[serde(default)]
     pub bottleneck: String,
+    /// The schedule in a few lines, where it is one of the space's kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedule: Vec<String>,
     /// Kernels in launch order.
     #[serde(default)]
     pub kernels: Vec<KernelReport>,
@@ -115,26 +120,36 @@ impl GivenReport {
 /// The schedule that a problem came with, looked at.
 pub(super) struct Given {
     report: GivenReport,
-    program: Program,
-    module: Option<Module>,
+    made: Option<Made>,
+}
+
+/// Its kernels.
+struct Made {
+    scheduled: Scheduled,
+    /// Every decision, where it is of the space's kind.
+    plan: Option<Schedule>,
 }
 
 impl Given {
-    /// Lowers, compiles, executes and counts the schedule that a problem came with, where it came with one.
+    /// Lowers, compiles, executes and predicts the schedule that a problem came with, where it came with one.
     pub fn of(problem: &dyn Workload, gpu: &Descriptor, compile: bool, progress: &dyn Progress) -> Option<Given> {
         let given = problem.given()?;
         progress.begin("looking at the given schedule", 0);
-        let module = match lowered(given, gpu) {
-            Ok(module) => module,
+        let made = match given {
+            GivenSchedule::Program(program) => of_program(problem, program, gpu, progress),
+            GivenSchedule::Plan(plan) => of_plan(problem, plan, gpu, progress),
+            GivenSchedule::Refused(why) => Err(why.clone()),
+        };
+        let made = match made {
+            Ok(made) => made,
             Err(why) => {
                 let report = GivenReport { refused: Some(why), ..GivenReport::default() };
-                return Some(Given { report, program: given.clone(), module: None });
+                return Some(Given { report, made: None });
             }
         };
-        let made = Scheduled { trace: Trace::default(), program: given.clone(), module };
         let compiler = if compile { Compiler::of_this_program().ok() } else { None };
         let report = of_kernels(problem, gpu, &made, compiler.as_ref(), progress);
-        Some(Given { report, program: made.program, module: Some(made.module) })
+        Some(Given { report, made: Some(made) })
     }
 
     /// Measures it, where it was found right or at least could be counted.
@@ -144,8 +159,8 @@ impl Given {
     pub fn measure(&mut self, problem: &dyn Workload, device: &mut dyn Device, ask: &Ask) -> Result<(), DeviceError> {
         let report = &mut self.report;
         let sound = report.refused.is_none() && (report.executed.is_some() || report.predicted_ms.is_some());
-        let Some(module) = self.module.as_ref().filter(|_| sound) else { return Ok(()) };
-        let ready = Ready::given(problem, module, report.predicted_ms.unwrap_or(0.0));
+        let Some(made) = self.made.as_ref().filter(|_| sound) else { return Ok(()) };
+        let ready = Ready::given(problem, &made.scheduled.module, report.predicted_ms.unwrap_or(0.0));
         match device.measure_ready(problem, &ready, ask)? {
             Verdict::Measured(t) => {
                 report.measured = Some(GivenTime { ms: t.median_ms(), spread: t.spread(), repeats: t.times_ms.len() });
@@ -157,12 +172,16 @@ impl Given {
 
     /// What is reported of it. Where it is one of the candidates, which; then they have said all else.
     pub fn beside(self, candidates: &[CandidateReport]) -> GivenReport {
-        // Names may be others.
-        let own = |c: &&CandidateReport| {
-            let program = c.files.iter().find(|(name, _)| *name == c.scheduled);
-            let program = program.and_then(|(_, text)| tvmscript::parse(text).ok());
-            program.is_some_and(|program| structural::equal(&self.program, &program).is_ok())
+        let same = |made: &Made, c: &CandidateReport| match &made.plan {
+            Some(plan) => *plan == c.plan,
+            // Names may be others.
+            None => {
+                let program = c.files.iter().find(|(name, _)| *name == c.scheduled);
+                let program = program.and_then(|(_, text)| tvmscript::parse(text).ok());
+                program.is_some_and(|program| structural::equal(&made.scheduled.program, &program).is_ok())
+            }
         };
+        let own = |c: &&CandidateReport| self.made.as_ref().is_some_and(|made| same(made, c));
         match candidates.iter().find(own) {
             Some(c) => GivenReport {
                 candidate: Some(c.rank),
@@ -176,20 +195,50 @@ impl Given {
 }
 
 /// The kernels of a program that is scheduled.
-fn lowered(given: &Program, gpu: &Descriptor) -> Result<Module, String> {
+fn of_program(
+    problem: &dyn Workload,
+    program: &Program,
+    gpu: &Descriptor,
+    progress: &dyn Progress,
+) -> Result<Made, String> {
     let options = scheduled::options(gpu);
-    gpu_check::check(given, &scheduled::limits(&options.target)).map_err(|e| e.detail.clone())?;
-    lower(given, &options).map_err(|e| e.to_string())
+    let (trace, program) = (Trace::default(), program.clone());
+    let scheduled = match (on_tensor_cores(&program), problem.kind()) {
+        (true, ProblemKind::Contraction(contraction)) => {
+            let plan = read_plan(&program, problem.program(), contraction).map_err(|e| e.to_string())?;
+            return of_plan(problem, &plan, gpu, progress);
+        }
+        (true, ProblemKind::Streams(_)) => {
+            scheduled::of_tensorized(problem.program(), program, &options).map_err(|e| e.to_string())?
+        }
+        (false, _) => {
+            gpu_check::check(&program, &scheduled::limits(&options.target)).map_err(|e| e.detail.clone())?;
+            let module = lower(&program, &options).map_err(|e| e.to_string())?;
+            Scheduled { trace, program, module }
+        }
+    };
+    Ok(Made { scheduled, plan: None })
+}
+
+/// The kernels of a schedule of the space's kind, checked in the simulator.
+fn of_plan(problem: &dyn Workload, plan: &Schedule, gpu: &Descriptor, progress: &dyn Progress) -> Result<Made, String> {
+    problem.predict(plan, gpu).map_err(|e| format!("{} cannot run it: {e}", gpu.name))?;
+    let options = problem.options(plan, gpu);
+    let scheduled = problem.scheduled(plan, &options).map_err(|e| e.to_string())?;
+    problem.check(plan, &options, &|| !progress.stopped())?;
+    Ok(Made { scheduled, plan: Some(plan.clone()) })
 }
 
 fn of_kernels(
     problem: &dyn Workload,
     gpu: &Descriptor,
-    made: &Scheduled,
+    made: &Made,
     compiler: Option<&Compiler>,
     progress: &dyn Progress,
 ) -> GivenReport {
-    let mut report = GivenReport::default();
+    let Made { scheduled: made, plan } = made;
+    let schedule = plan.as_ref().map(Schedule::describe).unwrap_or_default();
+    let mut report = GivenReport { schedule, ..GivenReport::default() };
     let kernels = renamed(made, &function_base(problem.name(), "given"));
     let about = format!("{} for {} ({}), as it is given", problem.name(), gpu.name, gpu.full_name);
     let text = |(kernel, file): (&crate::kernel::Kernel, &String)| {
@@ -219,9 +268,15 @@ fn of_kernels(
             Err(error) => report.not_executed = Some(error.to_string()),
         }
     }
+    if compiler.is_none() && plan.is_none() {
+        report.not_executed = Some("it was not to be compiled, so that what it computes is not compared".into());
+    }
     report.files = names.into_iter().zip(texts).collect();
-    let cost = works(&made.module, &registers, gpu, &go_on)
-        .and_then(|works| counted_cost(&works, gpu).map_err(|e| e.to_string()));
+    let cost = match plan {
+        Some(plan) => problem.predict(plan, gpu).map_err(|e| e.to_string()),
+        None => works(&made.module, &registers, gpu, &go_on)
+            .and_then(|works| counted_cost(&works, gpu).map_err(|e| e.to_string())),
+    };
     match cost {
         Ok(Cost { ms, parts, bottleneck, .. }) => {
             (report.predicted_ms, report.parts, report.bottleneck) = (Some(ms), parts, bottleneck);

@@ -3,7 +3,7 @@ use super::operators;
 use crate::lower::program::{LowerError, LowerOptions};
 use crate::operators::OperatorError;
 use crate::reference::{Reference, SEED};
-use crate::scheduled::{self, Reduced, ScheduledError};
+use crate::scheduled::{self, GivenSchedule, Reduced, ScheduledError};
 use satune_ir::interp::Fault;
 use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamBlock, StreamPlan, Streams};
 use satune_ir::{tvmscript, Program};
@@ -31,8 +31,8 @@ pub struct StreamProblem {
     pub streams: Streams,
     /// What is to be said of its schedules: which blocks are left to plain kernels, and why.
     pub notes: Vec<String>,
-    /// The program as it was given, where it is scheduled already.
-    pub given: Option<Box<Program>>,
+    /// The schedule to put beside the best, where there is one.
+    pub given: Option<GivenSchedule>,
 }
 
 /// Why a program is no streaming problem.

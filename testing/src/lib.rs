@@ -19,6 +19,9 @@
 //! [`missing`] for what a script of `scripts/` fetches, [`skip`] for what lies in the nature of the machine. Both leave the
 //! test. With `CI=true` in the environment what is missing is a failure, unless the script wrote down that it cannot be had
 //! (`target/<what>/.unavailable`).
+mod cases;
+
+pub use cases::{one_in, samples, seed, some_of};
 pub use inventory;
 pub use satune_testing_macros::test;
 

@@ -300,7 +300,7 @@ fn interrupted(program: &str) {
 fn a_run_that_is_killed_loses_at_most_the_running_measurement() {
     const TRIALS: u32 = 60;
     let explore = |folder: &Path| explore_of("rowsum:16,256,f32", folder, TRIALS);
-    let kills: usize = std::env::var("SATUNE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
+    let kills: usize = std::env::var("SATUNE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
     let mut rng = rand::rngs::StdRng::seed_from_u64(11);
     let setup = || {
         let (folder, path, mut script) =

@@ -1,6 +1,6 @@
 //! Programs that are scheduled already: what is explored for them is the program that they schedule.
 use crate::faults::{explore_of, scripted};
-use crate::support::{executed, gemm, h200, kernels, samples, script, source, space};
+use crate::support::{executed, gemm, h200, kernels, samples, script, some_of, source, space};
 use rand::SeedableRng;
 use satune::device::ScriptedOutcome as Outcome;
 use satune::source::work_of_script;
@@ -125,7 +125,7 @@ for b, i, j, k in T.grid({b}, {n}, {n}, {k}):
 "
     );
     let bytes = script(&params, &body);
-    for (text, gpu) in [(&half, "h200"), (&half, "a100"), (&half, "t4"), (&bytes, "h200")] {
+    for (text, gpu) in some_of([(&half, "h200"), (&half, "a100"), (&half, "t4"), (&bytes, "h200")], 2) {
         on_tensor_cores(&executed(text, gpu, 2), gpu);
     }
 }
@@ -138,7 +138,7 @@ fn on_tensor_cores(report: &serde_json::Value, gpu: &str) {
 /// Arithmetic on narrow floats after a product is that of its type: each step is rounded.
 #[test]
 fn blocks_after_a_product_may_compute_in_narrow_floats() {
-    for (dtype, gpu) in [("float16", "h200"), ("bfloat16", "a100"), ("float16", "t4")] {
+    for (dtype, gpu) in some_of([("float16", "h200"), ("bfloat16", "a100"), ("float16", "t4")], 1) {
         let rounded = format!("T.Cast(\"{dtype}\", S[vi, vj])");
         let after = format!("T.max({rounded} * A[vi, vj] + B[vi, vj], T.{dtype}(0.25)) - T.{dtype}(0.1)");
         on_tensor_cores(&executed(&product([dtype, "float32", dtype], "", &after), gpu, 2), gpu);
@@ -148,10 +148,11 @@ fn blocks_after_a_product_may_compute_in_narrow_floats() {
 /// What is added to a product may be one of its factors.
 #[test]
 fn a_factor_is_read_again_after_the_product() {
-    executed(&product(["float32"; 3], "", "S[vi, vj] + A[vi, vj]"), "h200", 2);
-    executed(&product(["float32"; 3], "", "S[vi, vj] * B[vj, vi] + A[vj, vi]"), "a100", 2);
+    for (value, gpu) in some_of([("S[vi, vj] + A[vi, vj]", "h200"), ("S[vi, vj] * B[vj, vi] + A[vj, vi]", "a100")], 1) {
+        executed(&product(["float32"; 3], "", value), gpu, 2);
+    }
     let half = product(["float16", "float32", "float16"], "", "T.Cast(\"float16\", S[vi, vj]) + A[vi, vj]");
-    for gpu in ["h200", "a100", "v100"] {
+    for gpu in some_of(["h200", "a100", "v100"], 1) {
         on_tensor_cores(&executed(&half, gpu, 2), gpu);
     }
 }

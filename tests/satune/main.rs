@@ -37,6 +37,7 @@ mod lowering;
 mod maps;
 mod measuring;
 mod mutants;
+mod named;
 mod networks;
 mod nvmmh;
 mod orientation;

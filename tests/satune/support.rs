@@ -1,12 +1,11 @@
 //! What several tests need.
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
 use rand::SeedableRng;
 use satune::scheduled;
 use satune_extract::Counts;
 use satune_ir::term::*;
 use satune_ir::{interp, tvmscript, DType, Program};
 use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
+pub use satune_testing::{one_in, samples, seed, some_of};
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,28 +16,6 @@ pub fn gemm(batch: Option<i64>, m: i64, n: i64, k: i64, input: DType, sum: DType
 
 /// A limit that no search reaches: what a test finds must not depend on how busy the machine is.
 pub const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
-
-/// The seed of what a test draws: another one in each run, and printed, unless `SATUNE_SEED` says which.
-pub fn seed() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    let seed = std::env::var("SATUNE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now);
-    println!("SATUNE_SEED={seed}");
-    seed
-}
-
-/// How many random cases a test takes: the usual number, `SATUNE_SAMPLES` times.
-pub fn samples(usual: usize) -> usize {
-    let times = std::env::var("SATUNE_SAMPLES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    usual.saturating_mul(times)
-}
-
-/// Some of the cases of a test that each take long: others in each run, the usual number `SATUNE_SAMPLES` times.
-pub fn some_of<T>(cases: impl IntoIterator<Item = T>, usual: usize) -> Vec<T> {
-    let mut cases: Vec<T> = cases.into_iter().collect();
-    cases.shuffle(&mut StdRng::seed_from_u64(seed()));
-    cases.truncate(samples(usual));
-    cases
-}
 
 /// Explores a program by the command, as a user does: every candidate is compiled, and its text executed. Returns the report.
 pub fn executed(text: &str, gpu: &str, top: usize) -> serde_json::Value {

@@ -88,7 +88,7 @@ fn two_products_in_a_row_have_tiles() {
     assert_eq!(tiled(&report), ["C", "E"]);
     assert!(report.proved_optimal && report.untiled.is_empty());
     // Ragged, and on a GPU without asynchronous copies.
-    for (gpu, extents) in [("t4", [33, 70, 35, 18]), ("a100", [100, 50, 130, 20]), ("h200", [5, 3, 1, 2])] {
+    for (gpu, extents) in some_of([("t4", [33, 70, 35, 18]), ("a100", [100, 50, 130, 20]), ("h200", [5, 3, 1, 2])], 1) {
         explored(&two_products(extents), gpu, false);
     }
 }
@@ -131,7 +131,7 @@ fn a_product_is_a_result_beside_what_is_made_of_it() {
         &[("C", shape), ("M", "128,")],
         &[product(), largest.into(), map("D", "D[vi, vj]", "C[vi, vj] - M[vi]", [n, n])],
     );
-    for text in [second, across, rows] {
+    for text in some_of([second, across, rows], 1) {
         assert_eq!(tiled(&explored(&text, "h200", true)), ["C"], "{text}");
     }
 }
@@ -407,9 +407,7 @@ fn copies_before_a_product_are_kernels_or_inlined() {
             map("C", "C[vi, vj]", "R[vi, vj]", [130, 71]),
         ],
     );
-    for text in [longer, padded] {
-        for gpu in ["a100", "h200"] {
-            explored(&text, gpu, false);
-        }
+    for (text, gpu) in some_of([(&longer, "a100"), (&longer, "h200"), (&padded, "a100"), (&padded, "h200")], 2) {
+        explored(text, gpu, false);
     }
 }

@@ -21,7 +21,7 @@ fn random_schedules_of_1x7x64_are_right() {
 
 #[test]
 fn random_schedules_of_all_layouts_are_right() {
-    for layout in ["NN", "NT", "TN", "TT"] {
+    for layout in some_of(["NN", "NT", "TN", "TT"], 2) {
         right(&gemm(None, 64, 64, 32, DType::F32, DType::F32, layout), 10);
     }
 }

@@ -9,6 +9,7 @@ use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::*;
 use satune_rewrites::Trace;
+use satune_testing::one_in;
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
 const CORES: TensorCores =
@@ -262,11 +263,11 @@ fn problems() -> Vec<(String, Program)> {
     out
 }
 
-/// Some plans of small spaces, by `mma.sync`, `wgmma` and `wmma`, each with the program that its trace makes.
-pub fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
+/// Some plans of small spaces, by `mma.sync`, `wgmma` and `wmma`, each with the program that its trace makes; of one problem in so many.
+pub fn samples(seed: u64, of_each: usize, parts: usize) -> Vec<Sample> {
     let mut dice = Dice(seed);
     let mut out = Vec::new();
-    for (name, source) in problems() {
+    for (name, source) in one_in(parts, problems()) {
         let c = contraction(&source).unwrap_or_else(|e| panic!("{name}: {e}"));
         let space = space(&c, &mut dice);
         let terms = space.programs(space.root);

@@ -176,7 +176,7 @@ fn each_rule_alone_makes_programs_that_equal_the_source() {
                 panic!("{rule}: {fault}\n{}", plan.describe().join("\n"));
             }
             used += 1;
-            if used == 12 {
+            if used == 8 {
                 break;
             }
         }

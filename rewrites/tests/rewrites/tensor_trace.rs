@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 
 #[test]
 fn plans_are_read_back_from_their_programs() {
-    let all = samples(1, 3);
+    let all = samples(1, 3, 1);
     let swapped = |s: &&Sample| match &s.plan {
         Schedule::Mma(plan) => plan.swapped,
         Schedule::Wgmma(plan) => plan.swapped,
@@ -243,7 +243,7 @@ fn what_is_replayed_is_what_is_read_of_wmma() {
 
 #[test]
 fn programs_mean_what_their_sources_mean() {
-    for s in samples(2, 1) {
+    for s in samples(2, 1, 2) {
         let meaning =
             |p: &Program, inputs: &[Array]| run(p, inputs).unwrap_or_else(|e| panic!("{}: {e}\n{:?}", s.name, s.plan));
         let inputs = random_inputs(&s.source, 7).unwrap();
@@ -254,7 +254,7 @@ fn programs_mean_what_their_sources_mean() {
 
 #[test]
 fn tvm_makes_the_same_programs() {
-    let all = samples(3, 1);
+    let all = samples(3, 1, 2);
     let requests: Vec<Value> = all
         .iter()
         .map(|s| {

@@ -5,6 +5,7 @@ use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::replay::{replay, PRIMITIVES};
 use satune_rewrites::soundness;
 use satune_rewrites::{Call, Trace};
+use satune_testing::one_in;
 use serde::Deserialize;
 use serde_json::{json, Value};
 
@@ -34,9 +35,9 @@ fn beginnings() -> Vec<(Case, Program)> {
     ours.collect()
 }
 
-/// Cases of which TVM accepts every call, with the program that we make of each.
+/// Half of the cases of which TVM accepts every call, others in each run, with the program that we make of each.
 fn accepted() -> Vec<(Case, Program)> {
-    let ours = cases().into_iter().filter_map(|case| {
+    let ours = one_in(2, cases()).into_iter().filter_map(|case| {
         let theirs = tvmscript::parse(case.final_script.as_ref()?).expect("TVM's program parses");
         if case.calls.iter().any(|c| !PRIMITIVES.contains(&c.op.as_str())) {
             return None;

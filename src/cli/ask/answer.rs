@@ -209,6 +209,23 @@ fn worst_part<T>(asked: &Candidate<T>, winner: &Candidate<T>) -> Option<String> 
     (more > 0.0).then(|| name.clone())
 }
 
+/// The best schedule of those that were asked for, or why there is none.
+pub(super) fn best(answers: Vec<Answer>) -> Result<Schedule, String> {
+    let time = |answer: &Answer| answer.asked.as_ref().map_or(f64::INFINITY, |asked| asked.predicted_ms);
+    let why = |answer: &Answer| {
+        let reasons = answer.reasons.join("; ");
+        if answer.in_space {
+            reasons
+        } else {
+            format!("not in the space: {reasons}")
+        }
+    };
+    let mut reasons: Vec<String> = answers.iter().map(why).collect();
+    reasons.dedup();
+    let best = answers.into_iter().min_by(|a, b| time(a).total_cmp(&time(b)));
+    best.and_then(|answer| answer.asked).map(|asked| asked.plan).ok_or_else(|| reasons.join("; "))
+}
+
 impl Answer {
     /// As the place of a choice of nvMatmulHeuristics.
     pub fn beside(self, choice: &Choice) -> Beside {

@@ -3,6 +3,7 @@ mod answer;
 mod contraction;
 mod cores;
 mod decisions;
+mod elsewhere;
 mod fixed;
 mod parse;
 mod sensitivity;
@@ -237,6 +238,32 @@ pub(super) fn beside(
     Ok(asked.answer(&Question { name, fixed, plan: None })?.beside(choice))
 }
 
+/// The best schedule of a program that keeps to what words fix, in a space of at most so many nodes; why there is none.
+pub(super) fn named(
+    words: &str,
+    work: &Work,
+    gpu: &Descriptor,
+    limits: (Fuel, Duration),
+) -> Result<Result<Schedule, String>, Failure> {
+    fn of<W: Askable>(
+        problem: &W,
+        words: &str,
+        gpu: &Descriptor,
+        (fuel, limit): (Fuel, Duration),
+    ) -> Result<Result<Schedule, String>, Failure> {
+        let mut asked = answer::Asked::new(problem, gpu, limit, fuel);
+        let mut answers = Vec::new();
+        for question in questions_of(words, problem)? {
+            answers.push(asked.answer(&question)?);
+        }
+        Ok(answer::best(answers))
+    }
+    match work {
+        Work::Contraction(problem) => of(&**problem, words, gpu, limits),
+        Work::Streams(problem) => of(&**problem, words, gpu, limits),
+    }
+}
+
 /// Runs `why-not`.
 pub(super) fn run(args: &Args) -> Outcome {
     let (work, gpu) = work(&args.target)?;
@@ -270,12 +297,7 @@ fn ask<W: Askable>(args: &Args, problem: &W, gpu: &Descriptor) -> Outcome {
 fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fixed>>, Failure> {
     let mut out = Vec::new();
     for text in &args.schedules {
-        let name = text.chars().take(80).collect::<String>();
-        let named = |e: String| Failure::Input(format!("schedule \"{name}\": {e}"));
-        let plan = text.trim_start().starts_with('{').then(|| plan_of(text)).transpose().map_err(named)?;
-        let fixed =
-            plan.as_ref().map_or_else(|| problem.question(text), |plan| problem.fixed_of(plan)).map_err(named)?;
-        out.push(Question { name: if plan.is_some() { name } else { text.clone() }, fixed, plan });
+        out.extend(questions_of(text, problem)?);
     }
     let traced = |path: &Path| traced_plan(path, problem);
     type Reader<'a> = &'a dyn Fn(&Path) -> Result<Schedule, Failure>;
@@ -293,8 +315,25 @@ fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fix
     Ok(out)
 }
 
+/// The questions that a text is: one in words, or as the plan of a candidate; several in the words of others.
+fn questions_of<W: Askable>(text: &str, problem: &W) -> Result<Vec<Question<W::Fixed>>, Failure> {
+    match elsewhere::questions(text) {
+        Some(questions) => questions.iter().map(|words| question(words, problem)).collect(),
+        None => Ok(vec![question(text, problem)?]),
+    }
+}
+
+/// A question in words, or as the plan of a candidate.
+fn question<W: Askable>(text: &str, problem: &W) -> Result<Question<W::Fixed>, Failure> {
+    let name = text.chars().take(80).collect::<String>();
+    let named = |e: String| Failure::Input(format!("schedule \"{name}\": {e}"));
+    let plan = text.trim_start().starts_with('{').then(|| plan_of(text)).transpose().map_err(named)?;
+    let fixed = plan.as_ref().map_or_else(|| problem.question(text), |plan| problem.fixed_of(plan)).map_err(named)?;
+    Ok(Question { name: if plan.is_some() { name } else { text.to_string() }, fixed, plan })
+}
+
 /// Largest file of a plan or a trace, bytes.
-const LONGEST: u64 = 16 << 20;
+pub(super) const LONGEST: u64 = 16 << 20;
 
 fn plan_file(path: &Path) -> Result<Schedule, Failure> {
     let named = |e: String| Failure::Input(format!("{}: {e}", path.display()));
@@ -302,7 +341,7 @@ fn plan_file(path: &Path) -> Result<Schedule, Failure> {
     plan_of(&text).map_err(named)
 }
 
-fn plan_of(text: &str) -> Result<Schedule, String> {
+pub(super) fn plan_of(text: &str) -> Result<Schedule, String> {
     // Of no kind: the error that names a field is that of a plan on single threads.
     serde_json::from_str::<Schedule>(text)
         .or_else(|_| serde_json::from_str::<CoresPlan>(text).map(Schedule::Cores))

@@ -56,7 +56,7 @@ fn report(name: &str, source: &Program, steps: Vec<Step>, inputs: u64) -> String
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, rng_seed: RngSeed::Fixed(seed()), max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 5_000, rng_seed: RngSeed::Fixed(seed()), max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn accepted_sequences_keep_the_meaning(

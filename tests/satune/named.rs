@@ -1,0 +1,108 @@
+//! `explore --given`: a schedule from wherever it is, beside the best.
+use crate::support::one_in;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn explore(operator: &str, gpu: &str, out: &Path, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_satune"))
+        .args(["explore", operator, "--gpu", gpu, "--top", "2", "--twins", "--device", "none", "--json", "--out"])
+        .arg(out)
+        .args(more)
+        .output()
+        .unwrap()
+}
+
+/// What is told of a schedule that was named.
+fn given(operator: &str, gpu: &str, named: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let run = explore(operator, gpu, folder.path(), &["--no-compile", "--given", named]);
+    assert!(run.status.success(), "{named}: {}", String::from_utf8_lossy(&run.stderr));
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    report["given"].clone()
+}
+
+fn failed(operator: &str, named: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let run = explore(operator, "h200", folder.path(), &["--no-compile", "--given", named]);
+    assert_eq!(run.status.code(), Some(2), "{named}: {}", String::from_utf8_lossy(&run.stdout));
+    String::from_utf8_lossy(&run.stderr).into_owned()
+}
+
+/// Explores, and returns the second candidate with a file of each form of its schedule.
+fn forms(operator: &str, gpu: &str, out: &Path) -> (Value, Vec<String>) {
+    let run = explore(operator, gpu, out, &["--no-compile"]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let second = report["candidates"][1].clone();
+    let plan = out.join("plan.json");
+    std::fs::write(&plan, second["plan"].to_string()).unwrap();
+    let file = |what: &str| out.join(second[what].as_str().unwrap()).to_str().unwrap().to_string();
+    let files = ["scheduled", "trace", "tvm"].map(file).into_iter().chain([plan.to_str().unwrap().to_string()]);
+    (second.clone(), files.collect())
+}
+
+/// Every form of a candidate's schedule is that candidate.
+#[test]
+fn every_form_of_a_schedule_is_taken() {
+    let cases =
+        [("softmax:64,512,f32", "h200"), ("gemm:128,120,64,f16,NT,bias", "a100"), ("gemm:96,64,32,f32", "h200")];
+    for (operator, gpu) in one_in(2, cases) {
+        let folder = tempfile::tempdir().unwrap();
+        let (second, files) = forms(operator, gpu, folder.path());
+        for file in files {
+            let given = given(operator, gpu, &file);
+            println!("{operator}, {file}: {given}");
+            assert_eq!(given["candidate"], second["rank"], "{operator}: {file}: {given}");
+        }
+    }
+}
+
+/// Words fix some of a schedule; others' words do, too.
+#[test]
+fn words_name_the_best_that_keeps_to_them() {
+    let product = "gemm:256,256,128,f16,NT";
+    let cases = [
+        (product, "a100", "tile 64x64x32, 3 stages", "64x64, k 32"),
+        (product, "a100", "BLOCK_M=64, BLOCK_N=128, BLOCK_K=32, num_warps=4, num_stages=3", "64x128, k 32"),
+        (product, "a100", "cutlass_tensorop_f16_s16816gemm_f16_128x64_32x3_tn_align8", "128x64, k 32"),
+        ("gemm:256,256,128,f32", "h200", "64x64x16", "64x64, k 16"),
+        ("softmax:64,512,f32", "h200", "threads 128, rows 2", "rows 2"),
+    ];
+    for (operator, gpu, words, part) in one_in(3, cases) {
+        let given = given(operator, gpu, words);
+        println!("{operator}, {words}: {given}");
+        if given["candidate"].is_null() {
+            let lines = given["schedule"].to_string();
+            assert!(lines.contains(part) || operator.starts_with("softmax"), "{words}: {given}");
+        }
+        assert!(given["predicted_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{words}: {given}");
+    }
+    let refused = given("softmax:64,512,f32", "h200", "threads 77");
+    assert!(refused["refused"].as_str().unwrap().contains("threads"), "{refused}");
+}
+
+/// What is no schedule of the program is refused with the reason.
+#[test]
+fn what_is_no_schedule_of_the_program_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, files) = forms("rowsum:64,512,f32", "h200", folder.path());
+    let [program, trace] = [&files[0], &files[1]];
+    let other = failed("rowsum:64,256,f32", program);
+    assert!(other.contains("its parameters are") && other.contains("64x512"), "{other}");
+    let other = failed("transpose:64,512,f32", trace);
+    assert!(other.contains("is refused"), "{other}");
+    let text = std::fs::read_to_string(program).unwrap();
+    let wrong = text.replacen("S_local[vi] + ", "S_local[vi] + T.float32(2) * ", 1);
+    assert_ne!(text, wrong);
+    let file = folder.path().join("wrong.py");
+    std::fs::write(&file, wrong).unwrap();
+    let run = explore("rowsum:64,512,f32", "h200", &folder.path().join("out"), &["--given", file.to_str().unwrap()]);
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    if report["not_compiled"].is_string() {
+        satune_testing::missing("NVRTC", "cuda");
+    }
+    let why = report["given"]["refused"].as_str().unwrap();
+    assert!(why.starts_with("its kernels are wrong"), "{why}");
+    assert!(failed("rowsum:64,512,f32", "nothing.json").contains("there is no such file"));
+}
