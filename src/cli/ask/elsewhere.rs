@@ -17,10 +17,10 @@ pub(super) fn questions(text: &str) -> Option<Vec<String>> {
         let all = [Some(instruction.to_string()), Some(format!("tile {m}x{n}x{k}")), stages("N stages"), team, order];
         all.into_iter().flatten().collect::<Vec<_>>().join(", ")
     };
-    let threads = warps.map(|warps| format!("{} threads", 32 * warps));
+    let threads = warps.map(|warps| format!("{} threads", warps.saturating_mul(32)));
     let consumers =
         warps.map_or(Some(None), |warps| (warps % 4 == 0).then(|| Some(format!("{} consumers", warps / 4))));
-    let of_threads = warps.map(|warps| format!("threads {}", 32 * warps));
+    let of_threads = warps.map(|warps| format!("threads {}", warps.saturating_mul(32)));
     let own = [Some(format!("block {m}x{n}, k {k}")), of_threads, stages("stages N")];
     let mut out = vec![tensor("mma.sync", threads.clone()), tensor("wmma", threads)];
     out.extend(consumers.map(|consumers| tensor("wgmma", consumers)));
