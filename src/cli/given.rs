@@ -32,22 +32,27 @@ pub(super) fn read(
                 "there is no such file; schedules are named by one, or in the words of why-not (`satune why-not --help`)".into(),
             ));
         }
-        return match ask::named(named, work, gpu, limits)? {
-            Ok(plan) => Ok(GivenSchedule::Plan(Box::new(plan))),
-            Err(why) => Ok(GivenSchedule::Refused(why)),
-        };
+        return of_space(named, work, gpu, limits);
     }
     let text = files::read_text(path, ask::LONGEST).map_err(|e| failed(e.to_string()))?;
     if text.lines().any(|line| line.starts_with("@T.prim_func")) {
         let program = tvmscript::parse(&text).map_err(|e| failed(e.to_string()))?;
         return of_program(work.workload(), program).map_err(failed);
     }
-    if let Ok(plan) = ask::plan_of(&text) {
-        return Ok(GivenSchedule::Plan(Box::new(plan)));
+    if ask::plan_of(&text).is_ok() {
+        return of_space(&text, work, gpu, limits);
     }
     let trace = Trace::read(&text).map_err(|e| failed(format!("it is no plan, and no trace: {e}")))?;
     let program = replayed(work.workload().program(), &trace).map_err(failed)?;
     Ok(GivenSchedule::Program(Box::new(program)))
+}
+
+/// The best schedule of the space that keeps to words, or the one that a plan is: whatever else a plan says, a member is legal.
+fn of_space(words: &str, work: &Work, gpu: &Descriptor, limits: (Fuel, Duration)) -> Result<GivenSchedule, Failure> {
+    Ok(match ask::named(words, work, gpu, limits)? {
+        Ok(plan) => GivenSchedule::Plan(Box::new(plan)),
+        Err(why) => GivenSchedule::Refused(why),
+    })
 }
 
 /// A scheduled program that accesses what is explored in an order that it allows. What it computes is compared where it is executed.

@@ -222,8 +222,6 @@ fn of_program(
 
 /// The kernels of a schedule of the space's kind, checked in the simulator.
 fn of_plan(problem: &dyn Workload, plan: &Schedule, gpu: &Descriptor, progress: &dyn Progress) -> Result<Made, String> {
-    // Nothing is counted of what the primitives refuse.
-    problem.scheduled(plan, &scheduled::options(gpu)).map_err(|e| e.to_string())?;
     problem.predict(plan, gpu).map_err(|e| format!("{} cannot run it: {e}", gpu.name))?;
     let options = problem.options(plan, gpu);
     let scheduled = problem.scheduled(plan, &options).map_err(|e| e.to_string())?;

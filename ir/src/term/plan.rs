@@ -83,9 +83,9 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// m * n.
+    /// m * n; the largest number where that is none.
     pub fn product(self) -> i64 {
-        self.m * self.n
+        self.m.saturating_mul(self.n)
     }
 }
 
