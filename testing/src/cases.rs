@@ -26,9 +26,12 @@ pub fn some_of<T>(cases: impl IntoIterator<Item = T>, usual: usize) -> Vec<T> {
     cases
 }
 
-/// A share of the cases of a test, one in so many: others in each run, `SATUNE_SAMPLES` times as many.
+/// A share of the cases of a test, one in so many: others in each run, `SATUNE_SAMPLES` times as many. One in one: all, in their order.
 pub fn one_in<T>(parts: usize, cases: impl IntoIterator<Item = T>) -> Vec<T> {
     let cases: Vec<T> = cases.into_iter().collect();
+    if parts <= 1 {
+        return cases;
+    }
     let usual = cases.len().div_ceil(parts);
     some_of(cases, usual)
 }
