@@ -33,7 +33,8 @@ fn gemm_kernels(c: &mut Criterion) {
         let problem = operators::parse(program).expect("an operator");
         let space = space(&problem, &gpu).expect("a space");
         let found = best(&space, &gpu, query).candidates;
-        let subject = Subject::of(&found[0], &problem, &gpu, &|| true).expect("a right candidate");
+        let subject =
+            Subject::of((&found[0].plan, &found[0].cost), &problem, &gpu, &|| true).expect("a right candidate");
         device.prepare(&problem, &[&subject]);
         group.bench_function(program, |b| {
             b.iter_custom(|iterations| match device.measure(&problem, &subject, &Ask::default()) {

@@ -2,7 +2,7 @@
 //! program, under the legality of each primitive, and the scheduled program is lowered.
 mod tensor;
 
-pub use tensor::{generate, of_tensorized, GenerateError};
+pub use tensor::{generate, GenerateError};
 
 use crate::agreement::{self, Agreement, Spread};
 use crate::kernel::Kernel;
@@ -190,6 +190,19 @@ pub fn of_trace_after(
     options: &LowerOptions,
 ) -> Result<Scheduled, ScheduledError> {
     let program = replayed(source, &trace)?;
+    of_program(source, first, (trace, program), options)
+}
+
+/// What [`of_trace_after`] makes of a scheduled program, whatever scheduled it.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn of_program(
+    source: &Program,
+    first: &Trace,
+    (trace, program): (Trace, Program),
+    options: &LowerOptions,
+) -> Result<Scheduled, ScheduledError> {
     if space::on_tensor_cores(&program) {
         return tensor::of_program(source, &replayed(source, first)?, (trace, program), options);
     }
@@ -199,7 +212,10 @@ pub fn of_trace_after(
 }
 
 /// The program that a trace makes.
-fn replayed(source: &Program, trace: &Trace) -> Result<Program, ScheduledError> {
+///
+/// # Errors
+/// Where a call is refused, or the source is.
+pub fn replayed(source: &Program, trace: &Trace) -> Result<Program, ScheduledError> {
     let (results, schedule) = replay_strict(source, &trace.calls).map_err(ScheduledError::Source)?;
     if let Some((index, error)) = results.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| (i, e))) {
         let op = trace.calls.get(index).map(|c| c.op.clone()).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! `bench`: measured times in a table, beside the vendor's library.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{ask, print_json, print_styled, report, table, visible, watch::Watch, Failure, Outcome, Size};
+use super::{ask, given, print_json, print_styled, report, table, visible, watch::Watch, Failure, Outcome, Size};
 use crate::device::{Ask, DeviceKind};
 use crate::execute::Executed;
 use crate::explore::{write_whole, Request};
@@ -30,6 +30,9 @@ pub(super) struct Bench {
     /// File with one program per line; `#` begins a comment
     #[arg(long)]
     suite: Option<PathBuf>,
+    /// A schedule to measure beside the best of the one program: a file or words, as for `explore --given`
+    #[arg(long, value_name = "SCHEDULE")]
+    given: Option<String>,
     /// Show beside; both may be named
     #[arg(long, value_enum, value_delimiter = ',')]
     vs: Vec<Rival>,
@@ -91,8 +94,15 @@ pub(super) fn problems(programs: &[String], suite: Option<&Path>) -> Result<Vec<
 
 /// `bench`.
 pub(super) fn run(args: &Bench) -> Outcome {
-    let problems = problems(&args.programs, args.suite.as_deref())?;
+    let mut problems = problems(&args.programs, args.suite.as_deref())?;
     let gpu = Descriptor::load(&args.gpu).map_err(|e| Failure::Input(e.to_string()))?;
+    if let Some(named) = &args.given {
+        let [work] = problems.as_mut_slice() else {
+            return Err(Failure::Input(format!("--given is of one program, and {} are named", problems.len())));
+        };
+        let given = given::read(named, work, &gpu, (args.size.fuel(), Duration::from_secs(args.time_limit)))?;
+        work.put_beside(given);
+    }
     let before: Option<Benchmark> = match &args.baseline {
         None => None,
         Some(path) => {
@@ -213,7 +223,8 @@ fn rivals(result: &Benchmark) -> Vec<String> {
         }
     };
     let heuristic = |row: &BenchRow| row.nvmmh.as_ref().map(|beside| format!("{}: {}", row.program, beside.text()));
-    result.rows.iter().flat_map(|row| [of(row), heuristic(row)]).flatten().collect()
+    let given = |row: &BenchRow| row.given.as_ref().map(|given| format!("{}: {given}", row.program));
+    result.rows.iter().flat_map(|row| [of(row), heuristic(row), given(row)]).flatten().collect()
 }
 
 fn text(result: &Benchmark) -> String {

@@ -51,8 +51,13 @@ pub(super) fn run(pair: &Pair) -> Outcome {
     let mut out = String::new();
     for (sign, report, c) in [("-", &first, a), ("+", &second, b)] {
         out.push_str(&format!(
-            "{sign} {}, rank {}, of {} on {}: predicted {:.4} ms, bound by {}\n",
-            c.id, c.rank, report.operator, report.gpu, c.predicted_ms, c.bottleneck
+            "{sign} {}, {}, of {} on {}: predicted {:.4} ms, bound by {}\n",
+            c.id,
+            stored::place(c),
+            report.operator,
+            report.gpu,
+            c.predicted_ms,
+            c.bottleneck
         ));
     }
     out.push_str("schedule:\n");

@@ -1,14 +1,12 @@
-//! A schedule that is named, from wherever it is: `--given`.
+//! A schedule that is named, from wherever it is: `--given`, and the questions of `why-not` that are files.
 use super::{ask, Failure};
-use crate::scheduled::GivenSchedule;
-use crate::source::Work;
+use crate::scheduled::{replayed, GivenSchedule};
+use crate::source::{shape, Work};
 use crate::workload::Workload;
 use satune_extract::Descriptor;
-use satune_ir::affine::constant;
+use satune_ir::term::Schedule;
 use satune_ir::{files, tvmscript, BufferId, Program};
-use satune_rewrites::replay::replay_strict;
-use satune_rewrites::space::on_tensor_cores;
-use satune_rewrites::space::Fuel;
+use satune_rewrites::space::{on_tensor_cores, read_plan, Fuel};
 use satune_rewrites::{intrinsics, soundness, Trace};
 use std::path::Path;
 use std::time::Duration;
@@ -34,17 +32,54 @@ pub(super) fn read(
         }
         return of_space(named, work, gpu, limits);
     }
-    let text = files::read_text(path, ask::LONGEST).map_err(|e| failed(e.to_string()))?;
-    if text.lines().any(|line| line.starts_with("@T.prim_func")) {
-        let program = tvmscript::parse(&text).map_err(|e| failed(e.to_string()))?;
-        return of_program(work.workload(), program).map_err(failed);
+    match Written::read(path, work.workload()).map_err(failed)? {
+        Written::Plan { text, .. } => of_space(&text, work, gpu, limits),
+        Written::Program(program) => of_program(work.workload(), *program).map_err(failed),
     }
-    if ask::plan_of(&text).is_ok() {
-        return of_space(&text, work, gpu, limits);
+}
+
+/// The plan in a file, or of the scheduled program in it.
+///
+/// # Errors
+/// Where it has none, with the reason.
+pub(super) fn plan_in(path: &Path, problem: &dyn Workload) -> Result<Schedule, String> {
+    let program = match Written::read(path, problem)? {
+        Written::Plan { plan, .. } => return Ok(*plan),
+        Written::Program(program) => program,
+    };
+    match problem.contraction() {
+        Some(contraction) if on_tensor_cores(&program) => {
+            read_plan(&program, problem.program(), contraction).map_err(|e| e.to_string())
+        }
+        _ => Err(
+            "it is a scheduled program whose decisions are not read back, which products on tensor cores alone are; \
+                  `satune explore --given` puts it beside the best, and --plan asks about every decision"
+                .into(),
+        ),
     }
-    let trace = Trace::read(&text).map_err(|e| failed(format!("it is no plan, and no trace: {e}")))?;
-    let program = replayed(work.workload().program(), &trace).map_err(failed)?;
-    Ok(GivenSchedule::Program(Box::new(program)))
+}
+
+/// A schedule as files have it.
+enum Written {
+    /// The plan of a candidate, and the text of it.
+    Plan { plan: Box<Schedule>, text: String },
+    /// A scheduled program, or what a trace makes of the one that is scheduled.
+    Program(Box<Program>),
+}
+
+impl Written {
+    fn read(path: &Path, problem: &dyn Workload) -> Result<Written, String> {
+        let text = files::read_text(path, ask::LONGEST).map_err(|e| e.to_string())?;
+        if text.lines().any(|line| line.starts_with("@T.prim_func")) {
+            return Ok(Written::Program(Box::new(tvmscript::parse(&text).map_err(|e| e.to_string())?)));
+        }
+        if let Ok(plan) = ask::plan_of(&text) {
+            return Ok(Written::Plan { plan: Box::new(plan), text });
+        }
+        let trace = Trace::read(&text).map_err(|e| format!("it is no plan, and no trace: {e}"))?;
+        let program = replayed(problem.program(), &trace).map_err(|e| e.to_string())?;
+        Ok(Written::Program(Box::new(program)))
+    }
 }
 
 /// The best schedule of the space that keeps to words, or the one that a plan is: whatever else a plan says, a member is legal.
@@ -60,9 +95,8 @@ fn of_program(problem: &dyn Workload, program: Program) -> Result<GivenSchedule,
     let buffers = |p: &Program| -> Vec<String> {
         let told = |id: &BufferId| {
             let buffer = p.buffer(*id);
-            let shape: Vec<String> =
-                buffer.shape.iter().map(|e| constant(e).map_or_else(|| "?".into(), |n| n.to_string())).collect();
-            format!("{} of {}", buffer.dtype.name(), shape.join("x"))
+            let extents: Vec<String> = shape(buffer).unwrap_or_default().iter().map(i64::to_string).collect();
+            format!("{} of {}", buffer.dtype.name(), extents.join("x"))
         };
         p.params.iter().map(told).collect()
     };
@@ -77,18 +111,4 @@ fn of_program(problem: &dyn Workload, program: Program) -> Result<GivenSchedule,
             .map_err(|e| format!("it is no schedule of {}: {}", problem.name(), e.detail))?;
     }
     Ok(GivenSchedule::Program(Box::new(program)))
-}
-
-/// What a trace makes of a program.
-fn replayed(source: &Program, trace: &Trace) -> Result<Program, String> {
-    let (results, schedule) = replay_strict(source, &trace.calls).map_err(|e| e.detail.clone())?;
-    match results
-        .iter()
-        .zip(&trace.calls)
-        .enumerate()
-        .find_map(|(at, (result, call))| Some((at, call, result.as_ref().err()?)))
-    {
-        None => Ok(schedule.into_program()),
-        Some((at, call, error)) => Err(format!("call {} ({}) is refused: {}", at + 1, call.op, error.detail)),
-    }
 }

@@ -60,9 +60,9 @@ pub(super) fn run(args: &Show) -> Outcome {
         return print_json(&c);
     }
     let mut out = format!(
-        "{}, rank {}, of {} on {}: predicted {}, bound by {}\n",
+        "{}, {}, of {} on {}: predicted {}, bound by {}\n",
         c.id,
-        c.rank,
+        stored::place(&c),
         report.operator,
         report.gpu,
         stored::predicted(&c),

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Which candidate.
 #[derive(clap::Args)]
 pub(super) struct Pick {
-    /// Its id, the beginning of one, or its rank
+    /// Its id, the beginning of one, its rank; or `given`, the schedule that the program came with or that `--given` named
     pub(super) id: String,
     /// Folder that `explore` wrote
     #[arg(long, default_value = "satune-out")]
@@ -53,11 +53,34 @@ pub(super) fn report(folder: &Path) -> Result<Report, Failure> {
         .map_err(|e| Failure::Input(format!("{}: {e}; it is not what `satune explore` writes", path.display())))
 }
 
+/// The schedule that was given, where it is of the space's kind.
+fn given(report: &Report) -> Result<&CandidateReport, Failure> {
+    let Some(given) = &report.given else {
+        return Err(Failure::Input(
+            "no schedule was given: `satune explore PROGRAM --given SCHEDULE` names one".into(),
+        ));
+    };
+    let ranked = given.candidate.and_then(|rank| report.candidates.iter().find(|c| c.rank == rank));
+    ranked.or(given.entry.as_deref()).ok_or_else(|| {
+        let files: Vec<&str> = given.kernels.iter().map(|k| k.file.as_str()).collect();
+        let kernels =
+            if files.is_empty() { String::new() } else { format!("; its kernels are in {}", files.join(", ")) };
+        let sentence = given.sentence(report.candidates.first());
+        Failure::Nothing(format!(
+            "the given schedule is none of the space, so that no more is known of it than this: {sentence}{kernels}"
+        ))
+    })
+}
+
 /// A candidate by its rank, its id, or the beginning of one.
 pub(super) fn find<'a>(report: &'a Report, id: &str) -> Result<&'a CandidateReport, Failure> {
+    if id == "given" {
+        return given(report);
+    }
     let mut found: Vec<&CandidateReport> = report.candidates.iter().filter(|c| c.rank.to_string() == id).collect();
     if found.is_empty() {
-        found = report.candidates.iter().filter(|c| c.id.starts_with(id)).collect();
+        let given = report.given.iter().filter_map(|given| given.entry.as_deref());
+        found = report.candidates.iter().chain(given).filter(|c| c.id.starts_with(id)).collect();
     }
     match found[..] {
         [one] => Ok(one),
@@ -66,6 +89,14 @@ pub(super) fn find<'a>(report: &'a Report, id: &str) -> Result<&'a CandidateRepo
             let many = if found.is_empty() { "no candidate" } else { "more than one candidate" };
             Err(Failure::Input(format!("{many} is called `{id}`; there are {}", ids.join(", "))))
         }
+    }
+}
+
+/// Where a candidate stands.
+pub(super) fn place(c: &CandidateReport) -> String {
+    match c.rank {
+        0 => "as it is given".into(),
+        rank => format!("rank {rank}"),
     }
 }
 

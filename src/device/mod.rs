@@ -28,7 +28,7 @@ use crate::explore::Checked;
 use crate::scheduled::Scheduled;
 use crate::store::Verdict;
 use crate::workload::Workload;
-use satune_extract::{Candidate, Cost, Descriptor};
+use satune_extract::{Cost, Descriptor};
 use satune_ir::term::Schedule;
 use std::time::Duration;
 
@@ -75,21 +75,21 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Lowers a candidate and runs it in the simulator, for as long as `go_on` says so.
+    /// Lowers a schedule and runs it in the simulator, for as long as `go_on` says so.
     ///
     /// # Errors
     /// What is wrong with it: a bug of Satune, where `go_on` did not end it.
-    pub fn of<T>(
-        candidate: &Candidate<T>,
+    pub fn of(
+        (plan, cost): (&Schedule, &Cost),
         problem: &dyn Workload,
         gpu: &Descriptor,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Subject, String> {
-        let options = problem.options(&candidate.plan, gpu);
-        let made = problem.scheduled(&candidate.plan, &options).map_err(|e| e.to_string())?;
-        let checked = problem.check(&candidate.plan, &options, go_on)?;
-        let trace = crate::explore::trace_hash(&candidate.plan, problem);
-        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, made, checked, executed: None })
+        let options = problem.options(plan, gpu);
+        let made = problem.scheduled(plan, &options).map_err(|e| e.to_string())?;
+        let checked = problem.check(plan, &options, go_on)?;
+        let trace = crate::explore::trace_hash(plan, problem);
+        Ok(Subject { plan: plan.clone(), cost: cost.clone(), trace, made, checked, executed: None })
     }
 
     /// Executes its kernels' text (see [`execute`]), for as long as `go_on` says so. `ptx`: what a compiler made of it, where that

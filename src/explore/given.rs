@@ -1,24 +1,25 @@
-//! The schedule that a program came with, or that was named, beside the best: lowered, compiled, executed as candidates are. Where it is
-//! none of the space, its time is that of what its kernels are counted to do ([`counted_cost`]).
+//! The schedule that a program came with, or that was named, beside the best: lowered, compiled, executed as candidates are. One of the
+//! space's kind is a candidate as any other, and goes through what they go through ([`Vet`]). Of another its kernels are what is known, and
+//! its time is that of what they are counted to do ([`counted_cost`]).
 mod counted;
 
 use super::output::{self, kernels_of, CandidateReport, KernelReport};
-use super::{function_base, head, renamed};
+use super::vet::Vet;
+use super::{function_base, head, renamed, trace_hash, Request};
 use crate::compile::{CompileError, Compiler, Job};
-use crate::device::{Ask, Device, DeviceError, Ready};
+use crate::device::{Ask, Device, DeviceError, Ready, Subject};
 use crate::execute::{self, Executed, Refusal};
-use crate::lower::program::lower;
 use crate::progress::Progress;
-use crate::scheduled::{self, GivenSchedule, Scheduled};
+use crate::scheduled::{self, GivenSchedule, Scheduled, ScheduledError};
 use crate::store::Verdict;
-use crate::workload::{ProblemKind, Workload};
+use crate::workload::{Explorable, ProblemKind, Workload};
 use counted::works;
 use satune_extract::stream::counted_cost;
-use satune_extract::{Cost, Descriptor};
+use satune_extract::{Candidate, Cost, Descriptor};
 use satune_ir::term::Schedule;
 use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::space::{on_tensor_cores, read_plan};
-use satune_rewrites::{gpu_check, Trace};
+use satune_rewrites::Trace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,6 +29,9 @@ pub struct GivenReport {
     /// Why it has no kernels, or what they do wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// All of it, where it is of the space's kind and none of the candidates: its rank is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Box<CandidateReport>>,
     /// Rank of the candidate that is this schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidate: Option<usize>,
@@ -123,45 +127,71 @@ pub(super) struct Given {
     made: Option<Made>,
 }
 
-/// Its kernels.
-struct Made {
-    scheduled: Scheduled,
-    /// Every decision, where it is of the space's kind.
-    plan: Option<Schedule>,
+/// What is made of it.
+enum Made {
+    /// One of the space's kind, simulated.
+    Plan(Box<Subject>),
+    /// The kernels of any other.
+    Program(Box<Scheduled>),
 }
 
 impl Given {
-    /// Lowers, compiles, executes and predicts the schedule that a problem came with, where it came with one.
-    pub fn of(problem: &dyn Workload, gpu: &Descriptor, compile: bool, progress: &dyn Progress) -> Option<Given> {
+    /// Lowers the schedule that a problem came with, where it came with one, and looks at kernels that no candidate can be.
+    pub fn of(problem: &dyn Workload, request: &Request, progress: &dyn Progress) -> Option<Given> {
         let given = problem.given()?;
         progress.begin("looking at the given schedule", 0);
+        let go_on = || !progress.stopped();
         let made = match given {
-            GivenSchedule::Program(program) => of_program(problem, program, gpu, progress),
-            GivenSchedule::Plan(plan) => of_plan(problem, plan, gpu, progress),
+            GivenSchedule::Program(program) => of_program(problem, program, &request.gpu, &go_on),
+            GivenSchedule::Plan(plan) => of_plan(problem, plan, &request.gpu, &go_on),
             GivenSchedule::Refused(why) => Err(why.clone()),
         };
-        let made = match made {
-            Ok(made) => made,
-            Err(why) => {
-                let report = GivenReport { refused: Some(why), ..GivenReport::default() };
-                return Some(Given { report, made: None });
-            }
-        };
-        let compiler = if compile { Compiler::of_this_program().ok() } else { None };
-        let report = of_kernels(problem, gpu, &made, compiler.as_ref(), progress);
-        Some(Given { report, made: Some(made) })
+        Some(match made {
+            Ok(Made::Program(scheduled)) => Given {
+                report: of_kernels(problem, request, &scheduled, progress),
+                made: Some(Made::Program(scheduled)),
+            },
+            Ok(made) => Given { report: GivenReport::default(), made: Some(made) },
+            Err(why) => Given::refused(why),
+        })
+    }
+
+    fn refused(why: String) -> Given {
+        Given { report: GivenReport { refused: Some(why), ..GivenReport::default() }, made: None }
     }
 
     /// Measures it, where it was found right or at least could be counted.
     ///
     /// # Errors
     /// When the device is gone.
-    pub fn measure(&mut self, problem: &dyn Workload, device: &mut dyn Device, ask: &Ask) -> Result<(), DeviceError> {
-        let report = &mut self.report;
-        let sound = report.refused.is_none() && (report.executed.is_some() || report.predicted_ms.is_some());
-        let Some(made) = self.made.as_ref().filter(|_| sound) else { return Ok(()) };
-        let ready = Ready::given(problem, &made.scheduled.module, report.predicted_ms.unwrap_or(0.0));
-        match device.measure_ready(problem, &ready, ask)? {
+    pub fn measure(
+        &mut self,
+        problem: &dyn Workload,
+        gpu: &Descriptor,
+        device: &mut dyn Device,
+        ask: &Ask,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), DeviceError> {
+        let Given { report, made } = self;
+        let verdict = match made {
+            Some(Made::Plan(subject)) => {
+                if let Some((compiler, _)) = device.compiler() {
+                    if let Err(Refusal::Wrong(fault)) = subject.execute(problem, gpu, None, &compiler, go_on) {
+                        (report.refused, *made) = (Some(fault), None);
+                        return Ok(());
+                    }
+                }
+                device.measure(problem, subject, ask)?
+            }
+            Some(Made::Program(scheduled))
+                if report.refused.is_none() && (report.executed.is_some() || report.predicted_ms.is_some()) =>
+            {
+                let ready = Ready::given(problem, &scheduled.module, report.predicted_ms.unwrap_or(0.0));
+                device.measure_ready(problem, &ready, ask)?
+            }
+            _ => return Ok(()),
+        };
+        match verdict {
             Verdict::Measured(t) => {
                 report.measured = Some(GivenTime { ms: t.median_ms(), spread: t.spread(), repeats: t.times_ms.len() });
             }
@@ -171,74 +201,112 @@ impl Given {
     }
 
     /// What is reported of it. Where it is one of the candidates, which; then they have said all else.
-    pub fn beside(self, candidates: &[CandidateReport]) -> GivenReport {
-        let same = |made: &Made, c: &CandidateReport| match &made.plan {
-            Some(plan) => *plan == c.plan,
+    pub fn beside<W: Explorable>(
+        self,
+        candidates: &[CandidateReport],
+        problem: &W,
+        request: &Request,
+        progress: &dyn Progress,
+    ) -> GivenReport {
+        let Given { report, made } = self;
+        let same = |c: &&CandidateReport| match &made {
+            Some(Made::Plan(subject)) => subject.plan == c.plan,
             // Names may be others.
-            None => {
+            Some(Made::Program(scheduled)) => {
                 let program = c.files.iter().find(|(name, _)| *name == c.scheduled);
                 let program = program.and_then(|(_, text)| tvmscript::parse(text).ok());
-                program.is_some_and(|program| structural::equal(&made.scheduled.program, &program).is_ok())
+                program.is_some_and(|program| structural::equal(&scheduled.program, &program).is_ok())
             }
+            None => false,
         };
-        let own = |c: &&CandidateReport| self.made.as_ref().is_some_and(|made| same(made, c));
-        match candidates.iter().find(own) {
-            Some(c) => GivenReport {
+        match (candidates.iter().find(same), made) {
+            (Some(c), _) => GivenReport {
                 candidate: Some(c.rank),
                 predicted_ms: Some(c.predicted_ms),
-                measured: self.report.measured,
+                measured: report.measured,
                 ..GivenReport::default()
             },
-            None => self.report,
+            (None, Some(Made::Plan(subject))) => vetted(report, *subject, problem, request, progress),
+            _ => report,
         }
     }
 }
 
-/// The kernels of a program that is scheduled.
+/// A schedule of the space's kind goes through what candidates go through.
+fn vetted<W: Explorable>(
+    report: GivenReport,
+    subject: Subject,
+    problem: &W,
+    request: &Request,
+    progress: &dyn Progress,
+) -> GivenReport {
+    let request = Request { top: 1, ..request.clone() };
+    let candidate = Candidate { term: Default::default(), plan: subject.plan.clone(), cost: subject.cost.clone() };
+    let subjects = [(trace_hash(&subject.plan, problem), subject)].into();
+    let mut vet = Vet::new(problem, &request, subjects, progress);
+    vet.take(vec![(candidate, None)]);
+    let shown = vet.ranked(false).shown.pop();
+    let Some(vetted) = shown else {
+        let why = vet.bugs.pop().or(vet.rejected.pop()).unwrap_or_else(|| "interrupted".into());
+        return GivenReport { refused: Some(why), ..report };
+    };
+    let derivation = [problem.origin(), vec!["the schedule is given".into()]].concat();
+    let entry = vetted.entry(0, problem, derivation);
+    let not_executed = match (&entry.executed, request.compile) {
+        (Some(_), _) | (None, false) => None,
+        (None, true) => vet.not_executed.or(vet.not_compiled),
+    };
+    GivenReport {
+        predicted_ms: Some(entry.predicted_ms),
+        parts: entry.parts.clone(),
+        bottleneck: entry.bottleneck.clone(),
+        schedule: entry.schedule.clone(),
+        kernels: entry.kernels.clone(),
+        compiled: entry.compiled.as_ref().map(|c| (c.registers, c.spill_bytes)),
+        executed: entry.executed.clone(),
+        not_executed,
+        files: entry.files.clone(),
+        entry: Some(Box::new(entry)),
+        ..report
+    }
+}
+
+/// What a scheduled program is: a schedule of the space's kind where it is a product on tensor cores, else kernels.
 fn of_program(
     problem: &dyn Workload,
     program: &Program,
     gpu: &Descriptor,
-    progress: &dyn Progress,
+    go_on: &dyn Fn() -> bool,
 ) -> Result<Made, String> {
-    let options = scheduled::options(gpu);
-    let (trace, program) = (Trace::default(), program.clone());
-    let scheduled = match (on_tensor_cores(&program), problem.kind()) {
-        (true, ProblemKind::Contraction(contraction)) => {
-            let plan = read_plan(&program, problem.program(), contraction).map_err(|e| e.to_string())?;
-            return of_plan(problem, &plan, gpu, progress);
-        }
-        (true, ProblemKind::Streams(_)) => {
-            scheduled::of_tensorized(problem.program(), program, &options).map_err(|e| e.to_string())?
-        }
-        (false, _) => {
-            gpu_check::check(&program, &scheduled::limits(&options.target)).map_err(|e| e.detail.clone())?;
-            let module = lower(&program, &options).map_err(|e| e.to_string())?;
-            Scheduled { trace, program, module }
-        }
-    };
-    Ok(Made { scheduled, plan: None })
+    if let (true, ProblemKind::Contraction(contraction)) = (on_tensor_cores(program), problem.kind()) {
+        let plan = read_plan(program, problem.program(), contraction).map_err(|e| e.to_string())?;
+        return of_plan(problem, &plan, gpu, go_on);
+    }
+    let (first, made) = (Trace::default(), (Trace::default(), program.clone()));
+    let scheduled = scheduled::of_program(problem.program(), &first, made, &scheduled::options(gpu));
+    let scheduled = scheduled.map_err(|e| match e {
+        ScheduledError::Limits(e) => e.detail.clone(),
+        other => other.to_string(),
+    })?;
+    Ok(Made::Program(Box::new(scheduled)))
 }
 
-/// The kernels of a schedule of the space's kind, checked in the simulator.
-fn of_plan(problem: &dyn Workload, plan: &Schedule, gpu: &Descriptor, progress: &dyn Progress) -> Result<Made, String> {
-    problem.predict(plan, gpu).map_err(|e| format!("{} cannot run it: {e}", gpu.name))?;
-    let options = problem.options(plan, gpu);
-    let scheduled = problem.scheduled(plan, &options).map_err(|e| e.to_string())?;
-    problem.check(plan, &options, &|| !progress.stopped())?;
-    Ok(Made { scheduled, plan: Some(plan.clone()) })
-}
-
-fn of_kernels(
+/// A schedule of the space's kind, predicted and simulated.
+fn of_plan(
     problem: &dyn Workload,
+    plan: &Schedule,
     gpu: &Descriptor,
-    made: &Made,
-    compiler: Option<&Compiler>,
-    progress: &dyn Progress,
-) -> GivenReport {
-    let Made { scheduled: made, plan } = made;
-    let schedule = plan.as_ref().map(Schedule::describe).unwrap_or_default();
-    let mut report = GivenReport { schedule, ..GivenReport::default() };
+    go_on: &dyn Fn() -> bool,
+) -> Result<Made, String> {
+    let cost = problem.predict(plan, gpu).map_err(|e| format!("{} cannot run it: {e}", gpu.name))?;
+    Ok(Made::Plan(Box::new(Subject::of((plan, &cost), problem, gpu, go_on)?)))
+}
+
+/// What is known of kernels that no candidate can be.
+fn of_kernels(problem: &dyn Workload, request: &Request, made: &Scheduled, progress: &dyn Progress) -> GivenReport {
+    let gpu = &request.gpu;
+    let compiler = if request.compile { Compiler::of_this_program().ok() } else { None };
+    let mut report = GivenReport::default();
     let kernels = renamed(made, &function_base(problem.name(), "given"));
     let about = format!("{} for {} ({}), as it is given", problem.name(), gpu.name, gpu.full_name);
     let text = |(kernel, file): (&crate::kernel::Kernel, &String)| {
@@ -249,7 +317,7 @@ fn of_kernels(
     report.kernels = kernels_of(&made.module, problem.program(), kernels.into_iter().map(|k| k.name), &names);
     let go_on = || !progress.stopped();
     let mut registers = Vec::new();
-    if let Some(compiler) = compiler {
+    if let Some(compiler) = &compiler {
         match compiled(compiler, made, &texts, gpu, &go_on) {
             Ok(found) => {
                 registers = found.iter().map(|c| c.registers).collect();
@@ -267,16 +335,12 @@ fn of_kernels(
             }
             Err(error) => report.not_executed = Some(error.to_string()),
         }
-    }
-    if compiler.is_none() && plan.is_none() {
+    } else {
         report.not_executed = Some("it was not to be compiled, so that what it computes is not compared".into());
     }
     report.files = names.into_iter().zip(texts).collect();
-    let cost = match plan {
-        Some(plan) => problem.predict(plan, gpu).map_err(|e| e.to_string()),
-        None => works(&made.module, &registers, gpu, &go_on)
-            .and_then(|works| counted_cost(&works, gpu).map_err(|e| e.to_string())),
-    };
+    let cost = works(&made.module, &registers, gpu, &go_on)
+        .and_then(|works| counted_cost(&works, gpu).map_err(|e| e.to_string()));
     match cost {
         Ok(Cost { ms, parts, bottleneck, .. }) => {
             (report.predicted_ms, report.parts, report.bottleneck) = (Some(ms), parts, bottleneck);

@@ -27,7 +27,7 @@ pub use output::{
     SimulatedReport, SpaceReport, TensorMapReport,
 };
 pub use search::Search;
-use vet::{Ranked, Vet, Vetted};
+use vet::{Ranked, Vet};
 
 use crate::lower::program::{Argument, Workspace};
 use crate::measure::{BestFirst, StrategyKind};
@@ -206,7 +206,7 @@ pub fn explore_on<W: Explorable>(
     // A strategy that does not go by the model proves nothing about it.
     let by_model = search.as_ref().is_none_or(|s| s.strategy == StrategyKind::Analytical);
     let portfolio = (by_model && !request.twins && k > 1).then(|| list.spread_out());
-    let mut given = Given::of(problem, &request.gpu, request.compile, progress);
+    let mut given = Given::of(problem, request, progress);
     let mut found = match search {
         None => search::Found::unmeasured(&mut list, request.top),
         Some(search) => search.run(problem, request, &space, (&mut list, &mut given), progress, &go_on)?,
@@ -311,24 +311,18 @@ pub fn explore_on<W: Explorable>(
             false => format!("what was made of the space has no more than these {}", ranked.len()),
         });
     }
-    let agreement = problem.agreement();
     for vetted in ranked {
-        let Vetted { candidate, measured, made, checked, named, compiled, executed } = vetted;
-        let derivation = [problem.origin(), derivation::of(&space, &candidate.term)].concat();
+        let derivation = [problem.origin(), derivation::of(&space, &vetted.candidate.term)].concat();
         let rank = report.candidates.len() + 1;
-        let parts = output::Parts { problem, scheduled: &made, named, checked: &checked, agreement, derivation };
-        let mut entry = output::candidate(rank, (&candidate.plan, &candidate.cost), parts);
+        let mut entry = vetted.entry(rank, problem, derivation);
         // A simulator's times are the predictions.
-        entry.measured = measured.map(|m| match found.measured {
-            true => m,
-            false => MeasuredReport { place: rank.min(m.place), ms: candidate.cost.ms, ..m },
-        });
-        entry.compiled = compiled;
-        entry.executed = executed;
+        if let Some(m) = entry.measured.as_mut().filter(|_| !found.measured) {
+            (m.place, m.ms) = (rank.min(m.place), entry.predicted_ms);
+        }
         report.candidates.push(entry);
     }
     report.notes.extend(note);
-    report.given = given.map(|given| given.beside(&report.candidates));
+    report.given = given.map(|given| given.beside(&report.candidates, problem, request, progress));
     report.space.peak_bytes = peak_bytes();
     Ok(report)
 }

@@ -243,7 +243,7 @@ pub struct SpaceReport {
 pub struct CandidateReport {
     /// Short name, from its schedule.
     pub id: String,
-    /// 1 is the best.
+    /// 1 is the best; 0: given, and none of the best.
     pub rank: usize,
     /// Predicted time under the model, ms.
     pub predicted_ms: f64,

@@ -101,7 +101,7 @@ impl Search<'_> {
             measure(problem, &request.gpu, &mut *strategy, self.device, &mut self.record, &settings, progress)?;
         if let Some(given) = given.as_mut().filter(|_| identity.kind != DeviceKind::Simulator && !progress.stopped()) {
             progress.begin("measuring the given schedule", 0);
-            given.measure(problem, self.device, &self.ask).map_err(MeasureError::from)?;
+            given.measure(problem, &request.gpu, self.device, &self.ask, go_on).map_err(MeasureError::from)?;
         }
         let mut rejected: BTreeMap<String, usize> = BTreeMap::new();
         let mut rejections: BTreeMap<String, String> = BTreeMap::new();

@@ -3,14 +3,14 @@
 //! the model where they are more than the model counted: so a candidate can only fall behind, and what was not looked at
 //! is no better than the model says. One that spills registers is shown only where the space has nothing clean.
 use super::compiled_loop::{judge_of, Counted, Judge, LoopReport};
-use super::output::{self, CompiledReport, MeasuredReport};
+use super::output::{self, CandidateReport, CompiledReport, MeasuredReport};
 use super::{trace_hash, Checked, Request};
 use crate::compile::{self, CompileError, Compiler, Job};
 use crate::device::Subject;
 use crate::execute::{self, Executed, Refusal};
 use crate::progress::Progress;
 use crate::scheduled::Scheduled;
-use crate::workload::Explorable;
+use crate::workload::{Explorable, Workload};
 use rayon::prelude::*;
 use satune_extract::{Candidate, Compiled};
 use satune_ir::term::Schedule;
@@ -43,6 +43,15 @@ pub(super) struct Vetted<T> {
 }
 
 impl<T> Vetted<T> {
+    /// What is reported of it.
+    pub fn entry(self, rank: usize, problem: &dyn Workload, derivation: Vec<String>) -> CandidateReport {
+        let Vetted { candidate, measured, made, checked, named, compiled, executed } = self;
+        let agreement = problem.agreement();
+        let parts = output::Parts { problem, scheduled: &made, named, checked: &checked, agreement, derivation };
+        let entry = output::candidate(rank, (&candidate.plan, &candidate.cost), parts);
+        CandidateReport { measured, compiled, executed, ..entry }
+    }
+
     fn spills(&self) -> bool {
         self.compiled.as_ref().is_some_and(|c| c.spill_bytes > 0)
     }
@@ -275,7 +284,9 @@ impl<'a, W: Explorable> Vet<'a, W> {
         let subject = match self.subjects.get(&trace_hash(&candidate.plan, problem)).cloned() {
             Some(subject) => Ok(subject),
             None if !self.go_on(any) => return None,
-            None => spent.on(&spent.simulate, || Subject::of(&candidate, problem, gpu, &|| self.go_on(any))),
+            None => spent.on(&spent.simulate, || {
+                Subject::of((&candidate.plan, &candidate.cost), problem, gpu, &|| self.go_on(any))
+            }),
         };
         // What was interrupted is nobody's fault, and shown to nobody.
         if subject.is_err() && !self.go_on(any) {

@@ -8,7 +8,7 @@ use crate::progress::{Part, Progress};
 use crate::source::Work;
 use crate::store::{Conditions, Store, Verdict};
 use crate::workload::Workload;
-use satune_extract::{Candidate, Descriptor};
+use satune_extract::Descriptor;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -99,6 +99,9 @@ pub struct BenchRow {
     pub conditions: Option<Box<Conditions>>,
     /// Why there is no time of it, where one was asked for.
     pub library_missing: Option<String>,
+    /// The schedule that the program came with, or that was named, beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<String>,
     /// What nvMatmulHeuristics takes, where it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvmmh: Option<Box<Beside>>,
@@ -290,6 +293,7 @@ fn one(
         doors: versus.doors,
         conditions: measured.conditions.clone(),
         library_missing: versus.missing,
+        given: report.given.as_ref().map(|given| given.sentence(Some(candidate))),
         nvmmh: None,
         candidates: (tried, rejected),
         executed: candidate.executed.clone(),
@@ -331,8 +335,7 @@ fn duel(
         return Ok(None);
     }
     let Ok(cost) = workload.predict(&best.plan, gpu) else { return Ok(None) };
-    let candidate: Candidate = Candidate { term: Default::default(), plan: best.plan.clone(), cost };
-    let Ok(subject) = Subject::of(&candidate, workload, gpu, &|| true) else { return Ok(None) };
+    let Ok(subject) = Subject::of((&best.plan, &cost), workload, gpu, &|| true) else { return Ok(None) };
     let ready = Ready::of(workload, &subject);
     let Some(duel) = device.duel(workload, &ready, ask, ROUNDS).map_err(MeasureError::from)? else { return Ok(None) };
     Ok(duel.outcome.ok().map(|mut duelled| Versus {

@@ -236,7 +236,7 @@ impl<T: TermLanguage> Run<'_, T> {
         let (problem, gpu) = (self.problem, self.gpu);
         let simulating = Instant::now();
         turns.par_iter_mut().filter(|(_, _, turn)| turn.is_none()).for_each(|(candidate, _, turn)| {
-            *turn = match Subject::of(candidate, problem, gpu, &go_on) {
+            *turn = match Subject::of((&candidate.plan, &candidate.cost), problem, gpu, &go_on) {
                 Ok(subject) => Some(Turn::Ready(Box::new(subject))),
                 // What was interrupted is nobody's fault.
                 Err(_) if !go_on() => None,
@@ -315,7 +315,7 @@ impl<T: TermLanguage> Run<'_, T> {
         device: &dyn Device,
         go_on: &(dyn Fn() -> bool + Sync),
     ) -> Result<Subject, String> {
-        let mut subject = Subject::of(candidate, self.problem, self.gpu, go_on)?;
+        let mut subject = Subject::of((&candidate.plan, &candidate.cost), self.problem, self.gpu, go_on)?;
         if let Some((compiler, _)) = device.compiler() {
             match subject.execute(self.problem, self.gpu, None, &compiler, go_on) {
                 Err(Refusal::Wrong(fault)) => return Err(fault),
@@ -430,7 +430,10 @@ impl<T: TermLanguage> Run<'_, T> {
                 let candidate = self.out.trials[at].candidate.clone();
                 // It was simulated when it was first measured; a reused one is simulated now.
                 let go_on = || !progress.stopped();
-                let Ok(subject) = Subject::of(&candidate, self.problem, self.gpu, &go_on) else { continue };
+                let Ok(subject) = Subject::of((&candidate.plan, &candidate.cost), self.problem, self.gpu, &go_on)
+                else {
+                    continue;
+                };
                 let verdict = device.measure(self.problem, &subject, &self.settings.ask)?;
                 let merged = match (&self.out.trials[at].verdict, verdict) {
                     (Verdict::Measured(old), Verdict::Measured(new)) => Verdict::Measured(joined(old, &new)),

@@ -269,9 +269,7 @@ fn made(
     progress.begin("simulating", chosen.len());
     let one = |(place, plan): Chosen| -> Result<Candidate, String> {
         let cost = problem.predict(&plan, gpu).map_err(|e| format!("{place}: {e}"))?;
-        let candidate: satune_extract::Candidate =
-            satune_extract::Candidate { term: Default::default(), plan, cost: cost.clone() };
-        let subject = Subject::of(&candidate, problem, gpu, &|| !progress.stopped());
+        let subject = Subject::of((&plan, &cost), problem, gpu, &|| !progress.stopped());
         progress.advance();
         let subject = subject.map_err(|e| format!("{place}: {e}"))?;
         let ready = Ready::of(problem, &subject);

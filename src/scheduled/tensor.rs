@@ -64,14 +64,6 @@ pub(super) fn of_program(
     Ok(Scheduled { trace, program, module })
 }
 
-/// Kernels of a program that came scheduled, with instructions of tensor cores.
-///
-/// # Errors
-/// See [`ScheduledError`].
-pub fn of_tensorized(source: &Program, program: Program, options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
-    of_program(source, source, (Trace::default(), program), options)
-}
-
 /// Kernels one after the other, their arguments those of the whole program.
 struct Joined<'p> {
     program: &'p Program,

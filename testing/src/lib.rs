@@ -19,6 +19,10 @@
 //! [`missing`] for what a script of `scripts/` fetches, [`skip`] for what lies in the nature of the machine. Both leave the
 //! test. With `CI=true` in the environment what is missing is a failure, unless the script wrote down that it cannot be had
 //! (`target/<what>/.unavailable`).
+//!
+//! Tests that take 10 s and more are `#[test(slow)]`. A run takes one in [`TURNS`] of them, others for each change; what waits for its
+//! turn is counted as ignored and says so. All run where `SATUNE_SAMPLES` is [`TURNS`] or more, and those that are asked for by a
+//! part of their names.
 mod cases;
 
 pub use cases::{one_in, samples, seed, some_of};
@@ -42,12 +46,20 @@ pub struct Test {
     pub run: fn(),
     /// Whether it is only run when asked for.
     pub ignored: bool,
+    /// Whether it takes turns with others.
+    pub slow: bool,
 }
 
 inventory::collect!(Test);
 
+/// A run of all tests takes one in so many of the slow ones.
+pub const TURNS: usize = 3;
+
 /// How many of the slowest tests are named at the end, of runs of more.
 const SLOWEST: usize = 20;
+
+/// Why a slow test was not run.
+const WAITS: &str = "takes turns with other slow tests: SATUNE_SAMPLES=3 runs all of them";
 
 /// How long each test took that was run.
 static TOOK: Mutex<Vec<(Duration, &str)>> = Mutex::new(Vec::new());
@@ -121,9 +133,16 @@ pub fn main() {
     }));
     let mut tests: Vec<&Test> = inventory::iter::<Test>.into_iter().collect();
     tests.sort_by_key(|test| test.path);
+    // Who asks for tests by name wants these.
+    let all = arguments.filter.is_some() || arguments.list;
+    let mut slow = 0..;
     let trials = tests.into_iter().map(|test| {
+        let waits = test.slow && slow.next().is_some_and(|place| !all && !cases::has_turn(place, TURNS));
         let name = test.path.split_once("::").map_or(test.path, |(_, rest)| rest);
         let run = move || {
+            if waits {
+                return Ok(Completion::ignored_with(WAITS));
+            }
             let begun = Instant::now();
             let ended = one(test.run, capture);
             TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((begun.elapsed(), name));

@@ -113,7 +113,7 @@ fn a_copy_between_the_instruction_and_its_wait_is_found() {
 }
 
 /// Programs of the suites whose schedules on `wgmma` are drawn by chance, `SATUNE_SAMPLES` times three of them.
-#[test]
+#[test(slow)]
 fn sums_of_the_suites_kernels_are_untouched() {
     let gpu = Descriptor::load("h200").unwrap();
     let suites = ["tensor_other.txt", "tensor_16bit.txt"].map(|file| {

@@ -213,7 +213,7 @@ fn random_schedules_on_tensor_cores_are_right() {
 
 /// Explored as a user does: every candidate is executed, and the first is on tensor cores, unless the elements of a factor are copied
 /// one by one: in so small a program single threads may be as fast.
-#[test]
+#[test(slow)]
 fn what_is_read_beside_sums_is_explored_on_tensor_cores() {
     for (what, text, gpus) in some_of(programs(), 3) {
         let report = executed(&text, gpus[0], 2);

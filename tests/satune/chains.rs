@@ -10,7 +10,7 @@ use satune_rewrites::space::{saturate, Fuel};
 use std::collections::BTreeSet;
 
 /// Maps one after the other, and where `reduced` says so the sum of each row before each of them, which it takes off.
-pub fn chain(maps: usize, reduced: bool, [rows, columns]: [i64; 2]) -> String {
+fn chain(maps: usize, reduced: bool, [rows, columns]: [i64; 2]) -> String {
     let shape = format!("({rows}, {columns})");
     let mut text = format!(
         "@T.prim_func(s_tir=True)\ndef main(X: T.Buffer({shape}, \"float32\"), Y: T.Buffer({shape}, \"float32\")):\n"
@@ -51,7 +51,7 @@ pub fn chain(maps: usize, reduced: bool, [rows, columns]: [i64; 2]) -> String {
 
 /// 24 maps, and 12 with reductions between, become one kernel each, whose rows pass from one to the next in the same registers: no more
 /// than twice one row's at once, and none spilled.
-#[test]
+#[test(slow)]
 fn long_chains_are_one_kernel_found_among_few_nodes() {
     for (maps, reduced) in [(24, false), (12, true)] {
         let text = chain(maps, reduced, [64, 4096]);
@@ -76,7 +76,7 @@ fn long_chains_are_one_kernel_found_among_few_nodes() {
 }
 
 /// A row kernel may hold in registers whatever a block finds held at once: that and nothing else is in the space.
-#[test]
+#[test(slow)]
 fn rows_in_registers_make_room_for_those_that_follow() {
     const MAPS: usize = 4;
     const LIMIT: i64 = 16;

@@ -125,7 +125,7 @@ def main(A: T.Buffer({a}), B: T.Buffer({b}), C: T.Buffer(({m}, {n}), "{}")):
 
 /// The whole way of the command, with NVRTC and the execution of its texts where they are there: something is ranked, nothing is
 /// refused, and the results are right. Six of them each run, others with another `SATUNE_SEED`.
-#[test]
+#[test(slow)]
 fn combinations_are_explored_and_right() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
@@ -158,7 +158,7 @@ fn random_schedules_of_ragged_combinations_are_right() {
 }
 
 /// A reduction is taken apart where `rfactor` takes it: it begins with the neutral element.
-#[test]
+#[test(slow)]
 fn parts_of_k_are_combined_by_the_operation() {
     for (combination, splits) in [(PAIRWISE, true), (MAX_OF_PRODUCTS, true), (LEAST_SQUARES, true), (MIN_PLUS, false)] {
         let problem = combination.problem([16, 24, 256], false);
@@ -191,7 +191,7 @@ fn parts_of_k_are_combined_by_the_operation() {
 }
 
 /// A step of two instructions takes about twice the time of a product's.
-#[test]
+#[test(slow)]
 fn combinations_take_the_time_of_their_instructions() {
     let gpu = Descriptor::load("h200").unwrap();
     let query = Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };
@@ -231,7 +231,7 @@ fn instructions_are_counted_once() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn the_models_counts_of_combinations_are_the_simulators() {
     let gpu = Descriptor::load("h200").unwrap();
     let [pairwise, min_plus] = [PAIRWISE, MIN_PLUS].map(|c| c.contraction([512, 256, 256], false));
@@ -250,7 +250,7 @@ fn the_models_counts_of_combinations_are_the_simulators() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn extraction_of_combinations_equals_brute_force() {
     let gpu = Descriptor::load("rtx3090").unwrap();
     let mut tried = 0;
@@ -279,7 +279,7 @@ fn extraction_of_combinations_equals_brute_force() {
 }
 
 /// What ends a chain of maps, and what has a batch, is one kernel, as it is of a product.
-#[test]
+#[test(slow)]
 fn combinations_have_epilogues_and_batches() {
     let distances = PAIRWISE.script([48, 40, 24], false).replace("C: T.Buffer", "D: T.Buffer").replacen(
         "    for i, j, k",

@@ -152,7 +152,7 @@ fn stored_candidates_are_compared_and_reported_again() {
     assert_eq!(run.status.code(), Some(2));
 }
 
-#[test]
+#[test(slow)]
 fn a_descriptor_is_calibrated_to_measurements() {
     use rand::SeedableRng;
     let truth = {

@@ -73,7 +73,7 @@ fn the_classic_schedule_compiles_to_ffma_without_spills() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn random_schedules_compile() {
     let mut jobs = Vec::new();
     for (c, arch) in [

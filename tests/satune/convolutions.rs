@@ -30,7 +30,7 @@ fn small_space(c: &Contraction) -> Space {
     saturate(c, H200, &menu, &rules::all(), Fuel::default()).unwrap()
 }
 
-#[test]
+#[test(slow)]
 fn random_schedules_of_convolutions_are_right() {
     for (operator, count) in [
         ("conv2d:1,6,6,4,4,3,3,f32,pad=1", 8),
@@ -413,7 +413,7 @@ for n, f, y, x, c, i, j in T.grid({images}, 32, 8, 8, 16, 3, 3):
 }
 
 /// Explored as a user does: every candidate is executed, and most are on tensor cores.
-#[test]
+#[test(slow)]
 fn layers_are_explored_on_tensor_cores() {
     let cases = [
         ("conv2d:8,28,28,64,128,3,3,f16,pad=1,bias,relu,out=f16", "a100"),
@@ -433,7 +433,7 @@ fn layers_are_explored_on_tensor_cores() {
 }
 
 /// Two layers, each with the padding before it: two kernels on tensor cores, and nothing padded in memory.
-#[test]
+#[test(slow)]
 fn layers_one_after_the_other_are_on_tensor_cores() {
     let layer = |name: &str, from: &str, to: &str, channels: [i64; 2]| {
         let [c, f] = channels;

@@ -51,7 +51,7 @@ fn satune(folder: &Path, mode: &str, args: &[&str]) -> Output {
 const EXPLORE: [&str; 9] =
     ["explore", "gemm:16,16,16,f32", "--device", "cuda", "--top", "2", "--no-compile", "--json", "--timeout"];
 
-#[test]
+#[test(slow)]
 fn a_candidate_goes_all_the_way_to_a_time() {
     let folder = driver();
     let run = satune(folder.path(), "", &[&EXPLORE[..], &["10"]].concat());
@@ -127,7 +127,7 @@ fn patience(mode: &str) -> &'static str {
 
 /// Machine code of candidates and references comes with a pack, by all compilers that are there: where it runs, what is
 /// compiled are the kernels around them alone. Problems come in turns, and each one's inputs are made once.
-#[test]
+#[test(slow)]
 fn a_pack_brings_its_machine_code() {
     let folder = driver();
     let programs = ["gemm:32,32,32,f32", "rowsum:8,64,f32"];
@@ -166,7 +166,7 @@ fn a_warm_up_that_takes_all_the_time_leaves_times() {
 }
 
 /// Changes of one decision stand beside the choice, and beside what each compiler makes of its text; all bring their machine code.
-#[test]
+#[test(slow)]
 fn a_pack_of_single_decisions_brings_its_machine_code() {
     use satune::pack::{make, variants, Wanted};
     let folder = driver();
@@ -205,7 +205,7 @@ fn a_pack_of_single_decisions_brings_its_machine_code() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn a_driver_that_goes_wrong_gives_reasons_and_no_times() {
     let folder = driver();
     for (mode, reason, part) in [
@@ -279,7 +279,7 @@ fn kernels_with_tensor_maps_are_launched() {
 }
 
 /// A layer in fp8, which `wgmma` alone multiplies here: the driver is asked for images.
-#[test]
+#[test(slow)]
 fn kernels_on_pixels_of_images_are_launched() {
     let folder = driver();
     let body = "
@@ -311,7 +311,7 @@ for n, y, x, f, i, j, c in T.grid(2, 8, 8, 64, 3, 3, 128):
     assert!(said.contains("cuTensorMapEncodeIm2col refuses"), "{said}");
 }
 
-#[test]
+#[test(slow)]
 fn faults_of_kernels_with_tensor_maps_have_reasons() {
     let folder = driver();
     for (mode, reason, part) in [
@@ -332,7 +332,7 @@ fn faults_of_kernels_with_tensor_maps_have_reasons() {
 
 /// What cannot be launched there is refused like what does not compile: it is no trial, and the search goes on to the best
 /// kernel that takes no tensor maps.
-#[test]
+#[test(slow)]
 fn a_driver_without_tensor_maps_gets_a_kernel_without_them() {
     let folder = libraries(&[("fake_driver.c", "libcuda.so", &["-DOLD"])]);
     let run = satune(folder.path(), "", &[&WGMMA[..], &["60", "--store", "old.db"]].concat());
@@ -355,7 +355,7 @@ fn a_driver_without_tensor_maps_gets_a_kernel_without_them() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn the_library_is_asked_for_the_same_product_in_every_order() {
     let list: [(&str, &str, &[&str]); 2] = [("fake_driver.c", "libcuda.so", &[]), ("fake_blas.c", "libcublas.so", &[])];
     let folder = libraries(&list);
@@ -392,7 +392,7 @@ fn the_library_is_asked_for_the_same_product_in_every_order() {
 }
 
 /// Everything that can be explored is measured, on inputs and a reference of its own, beside what there is.
-#[test]
+#[test(slow)]
 fn programs_of_every_kind_are_measured_beside_what_there_is() {
     let list: [(&str, &str, &[&str]); 3] = [
         ("fake_driver.c", "libcuda.so", &[]),
@@ -454,7 +454,7 @@ fn programs_of_every_kind_are_measured_beside_what_there_is() {
     assert!((report["mean_ratio"].as_f64().unwrap() - 1.0).abs() < 1e-6);
 }
 
-#[test]
+#[test(slow)]
 fn a_program_that_fails_costs_a_benchmark_no_other() {
     let folder = driver();
     // The second needs more memory than there is.
@@ -478,7 +478,7 @@ fn a_program_that_fails_costs_a_benchmark_no_other() {
 const SMI: &str = "#!/bin/sh\nwhile :; do echo '1755, 3201, 512.5, 61, 0x0000000000000004'; sleep 0.5; done\n";
 
 #[cfg(unix)]
-#[test]
+#[test(slow)]
 fn a_pack_is_run_in_turns_with_the_library_and_tells_the_clocks() {
     let list: [(&str, &str, &[&str]); 3] = [
         ("fake_driver.c", "libcuda.so", &[]),

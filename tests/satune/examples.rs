@@ -30,7 +30,7 @@ fn prints_given(name: &str, args: &[&Path], texts: &[&str]) {
     }
 }
 
-#[test]
+#[test(slow)]
 fn explore_writes_the_best_as_cuda() {
     prints("explore", &["best proved: true", "ms, bound by", "__global__"]);
 }

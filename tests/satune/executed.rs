@@ -63,7 +63,7 @@ fn all_right(arch: &str, cases: &[(&str, Schedule)]) {
     }
 }
 
-#[test]
+#[test(slow)]
 fn products_by_single_threads_are_right() {
     for (operator, count) in [
         ("gemm:64,48,40,f32", 2),
@@ -346,7 +346,7 @@ fn products_on_wmma_are_right() {
     all_right("80", &[("gemm:32,64,64,bf16,TT", Schedule::Mma(plan(WmmaShape::ALL[2], DType::BF16, 32)))]);
 }
 
-#[test]
+#[test(slow)]
 fn products_on_mma_sync_are_right() {
     let names: [_; Mma::SYNC.len()] = ["f16", "f16", "bf16", "tf32", "i8", "i8", "e4m3", "e5m2"];
     for (name, op) in names.into_iter().zip(Mma::SYNC) {
@@ -364,7 +364,7 @@ fn products_on_mma_sync_are_right() {
     all_right("90", &[("gemm:72,88,96,f16,NT,out=f16,bias,gelu,residual", Schedule::Mma(f16))]);
 }
 
-#[test]
+#[test(slow)]
 fn products_on_wgmma_are_right() {
     let base = wgmma(1, 64);
     let plans: Vec<(&str, WgmmaPlan)> = vec![

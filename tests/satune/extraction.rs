@@ -26,7 +26,7 @@ pub fn small_menu(i: i64) -> Menu {
     }
 }
 
-#[test]
+#[test(slow)]
 fn extraction_equals_brute_force_on_small_spaces() {
     let gpus = ["h200", "rtx3090", "v100"].map(|n| Descriptor::load(n).unwrap());
     let (mut tried, mut strips) = (0, 0);

@@ -25,7 +25,7 @@ fn predicted(report: &Value) -> f64 {
 }
 
 /// Each as large as a product, and about as fast.
-#[test]
+#[test(slow)]
 fn they_have_the_tiles_of_a_product() {
     let of = |params: &str, update: &str| executed(&combined(params, update, [512, 512, 512]), "h200", 1);
     let product =
@@ -51,7 +51,7 @@ fn they_have_the_tiles_of_a_product() {
 }
 
 /// Random ones, each by the command, every candidate compiled and executed.
-#[test]
+#[test(slow)]
 fn random_ones_are_right() {
     let mut rng = StdRng::seed_from_u64(seed());
     for _ in 0..samples(2) {

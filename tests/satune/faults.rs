@@ -296,7 +296,7 @@ fn interrupted(program: &str) {
 /// Kills runs at random moments; `SATUNE_KILLS` sets how often (40 by default, 200 for the figure in GUARANTEES.md). The
 /// program has a small space: most of a run is measuring then.
 #[cfg(target_os = "linux")]
-#[test]
+#[test(slow)]
 fn a_run_that_is_killed_loses_at_most_the_running_measurement() {
     const TRIALS: u32 = 60;
     let explore = |folder: &Path| explore_of("rowsum:16,256,f32", folder, TRIALS);

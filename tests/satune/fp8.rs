@@ -109,7 +109,7 @@ fn operators_and_scripts_name_the_types() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn wgmma_takes_fp8_along_k_only() {
     let gpu = Descriptor::load("h200").unwrap();
     let query = Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };

@@ -17,7 +17,7 @@ fn is_taken_back(scheduled: &Program, source: &Program, told: &str) {
 }
 
 /// From any member of a space one comes back to its source: so what is explored from there is the same space.
-#[test]
+#[test(slow)]
 fn members_of_a_space_lead_to_its_source() {
     for contraction in [
         gemm(None, 64, 96, 128, DType::F32, DType::F32, "NN"),
@@ -109,7 +109,7 @@ for i, j in T.grid({0}, {0}):
 }
 
 /// Programs from Relax have indices of 64 bits: so have the implementations of tensor intrinsics in them.
-#[test]
+#[test(slow)]
 fn indices_of_64_bits_are_taken_on_tensor_cores() {
     let half = product(["float16", "float32", "float16"], "T.int64", "T.Cast(\"float16\", S[vi, vj])");
     let [b, n, k] = ["T.int64(12)", "T.int64(197)", "T.int64(64)"];
@@ -136,7 +136,7 @@ fn on_tensor_cores(report: &serde_json::Value, gpu: &str) {
 }
 
 /// Arithmetic on narrow floats after a product is that of its type: each step is rounded.
-#[test]
+#[test(slow)]
 fn blocks_after_a_product_may_compute_in_narrow_floats() {
     for (dtype, gpu) in some_of([("float16", "h200"), ("bfloat16", "a100"), ("float16", "t4")], 1) {
         let rounded = format!("T.Cast(\"{dtype}\", S[vi, vj])");
@@ -146,7 +146,7 @@ fn blocks_after_a_product_may_compute_in_narrow_floats() {
 }
 
 /// What is added to a product may be one of its factors.
-#[test]
+#[test(slow)]
 fn a_factor_is_read_again_after_the_product() {
     for (value, gpu) in some_of([("S[vi, vj] + A[vi, vj]", "h200"), ("S[vi, vj] * B[vj, vi] + A[vj, vi]", "a100")], 1) {
         executed(&product(["float32"; 3], "", value), gpu, 2);
@@ -158,7 +158,7 @@ fn a_factor_is_read_again_after_the_product() {
 }
 
 /// The schedule that a program came with is lowered, executed and predicted beside the best; one of the space is found among the best.
-#[test]
+#[test(slow)]
 fn the_given_schedule_is_compared_with_the_best() {
     let text = script("A: 128, 64 float32; B: 64, 128 float32; C: 128, 128 float32", SCHEDULED);
     let report = executed(&text, "h200", 2);
@@ -197,7 +197,7 @@ fn a_given_schedule_that_cannot_run_is_refused_with_its_reason() {
     assert!(refused.contains("outside of every kernel"), "{}", report["given"]);
 }
 
-#[test]
+#[test(slow)]
 fn a_member_of_the_space_is_found_among_the_best() {
     let folder = tempfile::tempdir().unwrap();
     let explored = |program: &str, out: &str| {

@@ -74,7 +74,7 @@ fn two_headers_live_in_one_program() {
     assert!(String::from_utf8(ran.stdout).unwrap().lines().filter(|l| l.contains("<<<")).count() >= 2);
 }
 
-#[test]
+#[test(slow)]
 fn files_of_python_are_python() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
@@ -92,7 +92,7 @@ fn files_of_python_are_python() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn the_command_knows_the_names_that_people_type() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

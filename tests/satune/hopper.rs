@@ -349,7 +349,7 @@ pub fn assert_only_multiplies(mix: &Mix) {
     assert!(of(&COUNTER) <= 12, "{mix:?}");
 }
 
-#[test]
+#[test(slow)]
 fn the_large_tile_compiles_without_spills_or_warnings() {
     let mut jobs = Vec::new();
     let base = WgmmaPlan {

@@ -238,7 +238,7 @@ fn emitted(operator: &str, name: &str) -> String {
     satune(&["emit", "1", "--as", "torch", "--name", name])
 }
 
-#[test]
+#[test(slow)]
 fn pytorch_operators_compile_against_the_interfaces_that_they_use() {
     // Two kernels and a workspace, and one kernel.
     for (operator, kernels) in [("gemm:16,16,8192,f32", 2), ("gemm:32,48,16,f16,NT", 1), ("gemm:64,64,256,e4m3,NT", 1)]
@@ -306,7 +306,7 @@ fn what_is_updated_or_partly_written_is_given() {
 }
 
 /// Two dimensions that are explored as one: PyTorch's tensors have both.
-#[test]
+#[test(slow)]
 fn operators_take_the_shapes_of_the_given_program() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("layer.py");

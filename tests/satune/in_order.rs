@@ -109,7 +109,7 @@ fn steps(report: &Value) -> &str {
     note.unwrap_or_else(|| panic!("{notes:?}"))
 }
 
-#[test]
+#[test(slow)]
 fn what_depends_on_its_order_keeps_it() {
     let scan = "
 for i, j in T.grid(137, 64):

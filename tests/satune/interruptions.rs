@@ -102,7 +102,7 @@ fn honest(found: Result<Report, ExploreError>, may_say: &[&str], what: &str) {
     }
 }
 
-#[test]
+#[test(slow)]
 fn explorations_end_in_every_phase() {
     for operator in ["gemm:48,32,32,f32", "gemm:64,64,32,bf16,NT", "softmax:16,64,f32"] {
         for (phase, may_say) in [
@@ -187,7 +187,7 @@ fn phases_without_an_end_in_sight_tell_how_far_they_are() {
 
 /// A check is told to end at any of its questions: it never calls the candidate wrong, and what it had begun is not taken for
 /// known later.
-#[test]
+#[test(slow)]
 fn an_interrupted_check_blames_nobody() {
     for operator in ["gemm:88,72,56,f32", "gemm:192,136,72,bf16,NT", "layernorm:40,72,f32"] {
         let work = source::load_work(operator).unwrap();

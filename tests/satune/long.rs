@@ -88,7 +88,7 @@ fn programs_of_many_blocks_are_explored() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn branches_that_one_block_reads_are_inlined_there() {
     let (mut body, mut allocated, mut sum) = (String::new(), String::new(), String::from("T.float32(0)"));
     for at in 0..14 {
@@ -106,7 +106,7 @@ fn branches_that_one_block_reads_are_inlined_there() {
     assert_eq!(kernels(&report), 1);
 }
 
-#[test]
+#[test(slow)]
 fn values_that_double_are_computed_once() {
     let program = script("A: 128, 64 float32; O: 128, 64 float32", &mapped("A", 60, twice));
     let report = executed(&program, "h200", 1);
@@ -115,7 +115,7 @@ fn values_that_double_are_computed_once() {
     assert_eq!(report["untiled"].as_array().map(Vec::len), Some(60));
 }
 
-#[test]
+#[test(slow)]
 fn maps_after_a_product_that_double_its_sums_too_often_are_kernels_of_their_own() {
     let product = "for i, j, k in T.grid(128, 64, 32):\n    with T.sblock(\"p\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            P[vi, vj] = T.float32(0)\n        P[vi, vj] = P[vi, vj] + A[vi, vk] * B[vk, vj]\n";
     let body = format!("P = T.sblock_alloc_buffer((128, 64))\nMAPS{product}");

@@ -39,7 +39,7 @@ fn chain(links: usize) -> String {
     )
 }
 
-#[test]
+#[test(slow)]
 fn a_link_of_a_chain_takes_four_clocks_and_sixteen_warps_fill_the_lanes() {
     // What a loop has beside its chain is the same for both lengths.
     let link = |gpu: &Descriptor, warps: usize| {
@@ -114,7 +114,7 @@ fn matrix_instructions_take_the_tensor_cores_rate_and_a_chain_their_latency() {
 }
 
 /// The staircase of SGEMM: what the judge says of the machine code of each measured schedule, beside what was measured.
-#[test]
+#[test(slow)]
 fn the_judge_beside_the_measured_staircase() {
     let all = sets().unwrap();
     let staircase = all.iter().find(|set| set.name == "sgemm-staircase").unwrap();

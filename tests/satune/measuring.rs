@@ -40,7 +40,7 @@ fn run(problem: &Problem, strategy: &mut dyn Strategy, device: &mut dyn Device, 
     measure(problem, &h200(), strategy, device, &mut Record { store: &mut store, run }, &settings, &Quiet).unwrap()
 }
 
-#[test]
+#[test(slow)]
 fn three_strategies_search_one_space() {
     let problem = parse("gemm:32,48,128,f32").unwrap();
     let (believed, truth) = (h200(), other_gpu());

@@ -141,7 +141,7 @@ fn changed(text: &str, mutant: &Mutant) -> Option<String> {
     Some(format!("{}{}{}", &text[..at], mutant.with, &text[at + mutant.find.len()..]))
 }
 
-#[test]
+#[test(slow)]
 fn changes_of_the_text_are_found() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/mutants.toml");
     let Mutants { mutant: mutants } = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();

@@ -43,7 +43,7 @@ fn forms(operator: &str, gpu: &str, out: &Path) -> (Value, Vec<String>) {
 }
 
 /// Every form of a candidate's schedule is that candidate.
-#[test]
+#[test(slow)]
 fn every_form_of_a_schedule_is_taken() {
     let cases =
         [("softmax:64,512,f32", "h200"), ("gemm:128,120,64,f16,NT,bias", "a100"), ("gemm:96,64,32,f32", "h200")];
@@ -59,7 +59,7 @@ fn every_form_of_a_schedule_is_taken() {
 }
 
 /// Words fix some of a schedule; others' words do, too.
-#[test]
+#[test(slow)]
 fn words_name_the_best_that_keeps_to_them() {
     let product = "gemm:256,256,128,f16,NT";
     let cases = [
@@ -111,4 +111,84 @@ fn what_is_no_schedule_of_the_program_is_refused() {
     let idle = given("rowsum:64,512,f32", "h200", &files[3]);
     assert!(idle["refused"].as_str().unwrap().starts_with("not in the space: 0 threads"), "{idle}");
     assert!(failed("rowsum:64,512,f32", "nothing.json").contains("there is no such file"));
+}
+
+/// What `satune` says, where it succeeds.
+fn said(args: &[&str]) -> String {
+    let run = Command::new(env!("CARGO_BIN_EXE_satune")).args(args).output().unwrap();
+    assert!(run.status.success(), "{args:?}: {}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8(run.stdout).unwrap()
+}
+
+/// A schedule of the space's kind that was named is looked at as candidates are, though it is none of the best.
+#[test]
+fn a_named_schedule_is_shown_checked_and_emitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let (operator, words) = ("gemm:256,256,128,f16,NT", "tile 32x32x16, 2 stages");
+    let run = explore(operator, "a100", folder.path(), &["--no-compile", "--given", words]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let entry = &report["given"]["entry"];
+    assert!(entry["schedule"].to_string().contains("32x32, k 16"), "{entry}");
+    let id = entry["id"].as_str().unwrap();
+    for (command, part) in [("show", "as it is given"), ("why", "What each resource alone"), ("check", "no races")] {
+        let text = said(&[command, "given", "--out", out]);
+        assert!(text.contains(id) && text.contains(part), "{command}: {text}");
+        assert_eq!(text, said(&[command, id, "--out", out]));
+    }
+    let cuda = said(&["emit", "given", "--out", out]);
+    assert!(cuda.contains("__global__") && cuda.contains(id), "{cuda}");
+    assert!(said(&["emit", "given", "--as", "c", "--out", out]).contains("cuLaunchKernel"));
+    assert!(said(&["diff", "given", "1", "--out", out]).contains("tile"));
+    // Where none was given, and where it is none of the space, that is said.
+    let none = tempfile::tempdir().unwrap();
+    let out = none.path().to_str().unwrap();
+    let refused = |out: &str, code: i32| {
+        let run = Command::new(env!("CARGO_BIN_EXE_satune")).args(["show", "given", "--out", out]).output().unwrap();
+        assert_eq!(run.status.code(), Some(code), "{}", String::from_utf8_lossy(&run.stderr));
+        String::from_utf8(run.stderr).unwrap()
+    };
+    let (_, files) = forms("rowsum:64,512,f32", "h200", none.path());
+    assert!(refused(out, 2).contains("no schedule was given"));
+    let other = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(&files[0]).unwrap();
+    let plain = text.replace("T.unroll(", "T.serial(");
+    assert_ne!(text, plain);
+    std::fs::write(&files[0], plain).unwrap();
+    let run = explore("rowsum:64,512,f32", "h200", other.path(), &["--no-compile", "--given", &files[0]]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let why = refused(other.path().to_str().unwrap(), 1);
+    assert!(why.contains("none of the space") && why.contains("given"), "{why}");
+}
+
+/// Questions of `why-not` may be files, and `bench` measures beside the best.
+#[test]
+fn files_are_questions_and_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let operator = "gemm:128,120,64,f16,NT";
+    let (second, files) = forms(operator, "a100", folder.path());
+    let ms = second["predicted_ms"].as_f64().unwrap();
+    for file in one_in(2, &files) {
+        let answer = said(&["why-not", operator, file, "--gpu", "a100", "--json"]);
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let own = answer[0]["asked"]["predicted_ms"].as_f64();
+        println!("{file}: {answer}");
+        assert!(own.is_some_and(|own| (own / ms - 1.0).abs() < 1e-9), "{file}: {answer}");
+    }
+    let (_, single) = forms("rowsum:64,512,f32", "h200", &folder.path().join("rows"));
+    let run = Command::new(env!("CARGO_BIN_EXE_satune"))
+        .args(["why-not", "rowsum:64,512,f32", &single[0], "--gpu", "h200"])
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(2), "{}", String::from_utf8_lossy(&run.stdout));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("explore --given"));
+    let out = folder.path().join("bench");
+    let out = out.to_str().unwrap();
+    let bench = ["bench", operator, "--gpu", "a100", "--device", "simulator", "--top", "2", "--out", out];
+    let text = said(&[&bench[..], &["--given", "tile 32x32x16, 2 stages"]].concat());
+    assert!(text.contains("the given schedule: "), "{text}");
+    let many = [&bench[..], &["gemm:64,64,64,f16", "--given", "tile 32x32x16"]].concat();
+    let run = Command::new(env!("CARGO_BIN_EXE_satune")).args(many).output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
 }

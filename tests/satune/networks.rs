@@ -104,7 +104,7 @@ fn bools_are_reduced_by_threads() {
 }
 
 /// What only the last block updates keeps no block before it from its schedules, and is not copied.
-#[test]
+#[test(slow)]
 fn updates_in_place_leave_the_blocks_before_as_they_are() {
     let square = |kind| [("i", 'S', 129), ("j", kind, 256)];
     let zero = Some("T.float32(0)");

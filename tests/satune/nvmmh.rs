@@ -73,7 +73,7 @@ const SHAPES: [[i64; 3]; 60] = [
 
 /// Each choice is asked for by the question that `--vs nvmmh` asks. Five shapes, `SATUNE_SAMPLES` times; of all 60, 55 must be
 /// there.
-#[test]
+#[test(slow)]
 fn its_first_choice_is_in_the_space() {
     if !nvmmh::is_here() {
         satune_testing::missing("nvMatmulHeuristics", "nvmmh");

@@ -22,7 +22,7 @@ fn assert_no_conflicts(report: &Report, what: &str) {
     );
 }
 
-#[test]
+#[test(slow)]
 fn transposed_products_on_mma_sync_are_exact() {
     for (op, operand, output) in TYPES {
         for layout in ["NN", "NT", "TN", "TT"] {
@@ -119,7 +119,7 @@ fn the_tma_stores_columns_without_conflicts() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn batches_are_exact() {
     let half = [DType::F16; 2];
     for layout in ["NN", "NT", "TN", "TT"] {

@@ -85,7 +85,7 @@ fn a_pack_runs_breadth_first_goes_on_and_is_refused_where_it_does_not_fit() {
     refused("no.pack", "x", "this is no pack");
 }
 
-#[test]
+#[test(slow)]
 fn a_family_that_always_hangs_costs_four_timeouts_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -192,7 +192,7 @@ fn on_gpu(folder: &Path, call: &str, budget: &str, least_timeout: &str) {
 
 /// In a short call each stage has its part, and what a family costs that always hangs is not asked again: not by a later stage,
 /// not under a tool, not after the process was killed.
-#[test]
+#[test(slow)]
 fn a_family_that_always_hangs_costs_a_whole_contact_four_timeouts() {
     let rented = rented("[ -e $TMPDIR/killed ] || { touch $TMPDIR/killed; kill -9 $PPID; exit; }");
     let folder = rented.path();
@@ -213,7 +213,7 @@ fn a_family_that_always_hangs_costs_a_whole_contact_four_timeouts() {
 }
 
 /// The hour from end to end, every kernel simulated, with what can go wrong injected.
-#[test]
+#[test(slow)]
 fn the_hour_is_rehearsed_with_faults() {
     let rented = rented(":");
     let folder = rented.path();

@@ -121,7 +121,7 @@ fn probed(browser: &Path, profile: &Path, file: &Path, width: u32) -> serde_json
     serde_json::from_str(&found).unwrap()
 }
 
-#[test]
+#[test(slow)]
 fn the_report_is_whole_and_laid_out() {
     let (report, problem, gpu) = exploration("gemm:256,256,512,f32", "h200");
     let html = render(&page(&report, &problem, &gpu));

@@ -83,7 +83,7 @@ fn transposed([n, ci, h, w]: [i64; 4], co: i64) -> String {
     script(&params, &body.concat())
 }
 
-#[test]
+#[test(slow)]
 fn transposed_convolutions_have_kernels_large_and_small() {
     for (extents, co) in [([1, 3, 5, 6], 2), ([2, 128, 14, 14], 96)] {
         let notes = explored(&transposed(extents, co), "h200");
@@ -178,7 +178,7 @@ fn programs_that_write_what_they_read_have_kernels() {
 }
 
 /// Indices and conditions that wrap in their type, or choose, or count bits: their kernels compute them as the program says.
-#[test]
+#[test(slow)]
 fn indices_are_typed_as_elements_are() {
     let loop_of = |extent: i64, body: &str| {
         let body: String = body.lines().map(|l| format!("        {l}\n")).collect();

@@ -11,7 +11,7 @@ const PLAIN: Query = Query { k: 8, diverse: false, limit: NO_LIMIT, below_ms: f6
 /// Seeds of GPUs that no portfolio has seen.
 const HIDDEN: std::ops::Range<u64> = 1000..1008;
 
-#[test]
+#[test(slow)]
 fn a_portfolio_loses_at_most_a_third_of_what_twins_lose_on_gpus_that_nobody_saw() {
     let (mut twins, mut spread) = (0.0, 0.0);
     for (operator, name) in [("gemm:64,64,4096,f32", "v100"), ("gemm:1024,1024,1024,f32", "a6000")] {
@@ -61,7 +61,7 @@ fn what_is_shown_differs_in_more_than_twins_do_and_its_first_is_theirs() {
 }
 
 /// What a decision is worth is what `why-not` says of the best with another value.
-#[test]
+#[test(slow)]
 fn each_decision_is_worth_what_the_question_about_its_other_values_says() {
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {

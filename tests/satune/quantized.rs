@@ -102,7 +102,7 @@ fn chain(rng: &mut StdRng, sum: &str, n: i64) -> (String, Vec<(&'static str, Str
     (params, maps)
 }
 
-#[test]
+#[test(slow)]
 fn products_are_brought_to_narrow_types_on_tensor_cores() {
     let mut rng = StdRng::seed_from_u64(seed());
     for _ in 0..samples(3) {
@@ -120,7 +120,7 @@ fn products_are_brought_to_narrow_types_on_tensor_cores() {
 }
 
 /// As MetaSchedule tests it: a convolution by one position, with a padding that pads nothing, and iterators of one value.
-#[test]
+#[test(slow)]
 fn a_quantized_layer_of_a_network_is_on_tensor_cores() {
     let text = "
 @T.prim_func(s_tir=True)

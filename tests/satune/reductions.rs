@@ -135,7 +135,7 @@ fn threads_that_do_not_divide_the_row() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn all_operations_and_types() {
     let minimum = "T.min_value(\"float32\")";
     for (input, dtype, init, update) in [

@@ -116,7 +116,7 @@ const ON_THREADS: i64 = 16;
 
 /// The best on single threads of GPUs that have nothing else for f32, and where the whole grid is asked for the eight that are shown: as
 /// many registers as estimated, or of the others as many blocks as with those. What costs no block a compiler may take or leave.
-#[test]
+#[test(slow)]
 fn estimated_registers_of_kernels_on_single_threads_are_those_of_the_compiler() {
     let top = if full() { "8" } else { "1" };
     let mut wrong = Vec::new();

@@ -169,7 +169,7 @@ fn operations(t: DType, rng: &mut StdRng) -> Vec<Operation> {
     out
 }
 
-#[test]
+#[test(slow)]
 fn llvm_gives_the_same_values() {
     let mut rng = StdRng::seed_from_u64(seed());
     let types =

@@ -95,7 +95,7 @@ fn counted_and_issued(programs: &[(&str, &str)]) {
 /// How far it may be off on tensor cores: what a block does before and after its loop along k is not among the slots.
 const ERROR_OF_LOOPS: f64 = 0.25;
 
-#[test]
+#[test(slow)]
 fn issue_slots_of_convolutions_on_tensor_cores_are_the_instructions_of_the_machine_code() {
     let mut wrong = Vec::new();
     let cases = [

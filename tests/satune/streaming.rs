@@ -243,7 +243,7 @@ fn space(problem: &Streams, gpu: &Descriptor, menu: &StreamMenu) -> Space<Stream
     saturate(problem, satune::explore::limits(gpu), menu, &rules::all(), Fuel::default()).unwrap()
 }
 
-#[test]
+#[test(slow)]
 fn random_schedules_run_and_their_sectors_are_counted_exactly() {
     let gpu = Descriptor::load("h200").unwrap();
     let options = scheduled::options(&gpu);

@@ -461,7 +461,7 @@ fn what_does_not_fit_is_refused_with_its_condition() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn every_type_and_layout_compiles() {
     for (op, operand, output) in TYPES {
         for layout in some_of(["NN", "NT", "TN", "TT"], 2) {

@@ -56,7 +56,7 @@ fn assert_wgmma_counts_of(plan: &WgmmaPlan, c: &Contraction) {
     assert_wgmma_counts(&w, blocks, &simulated);
 }
 
-#[test]
+#[test(slow)]
 fn the_models_counts_are_the_simulators() {
     let base = TensorPlan::plain([64, 64, 32], [32, 32], Mma::F16, 3);
     let plain = OperandPlan { layout: TileLayout::Plain, ..OperandPlan::default() };

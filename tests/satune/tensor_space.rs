@@ -100,7 +100,7 @@ pub fn is_swapped(schedule: &Schedule) -> bool {
     }
 }
 
-#[test]
+#[test(slow)]
 fn extraction_equals_brute_force_with_both_kinds() {
     let mut kinds = [0; 3];
     let mut swapped = 0;
@@ -151,7 +151,7 @@ fn extraction_equals_brute_force_with_both_kinds() {
 
 /// What L2 is asked for and the order of steps cost nothing, several resident blocks may be asked for, and shared memory
 /// suffices for every ring: the k-th best time is that of many programs.
-#[test]
+#[test(slow)]
 fn extraction_equals_brute_force_where_much_costs_the_same() {
     for (name, k, ragged) in [("h200", 2048, 0), ("a100", 4096, 0), ("a100", 512, 3)] {
         let gpu = gpu(name);
@@ -369,7 +369,7 @@ pub fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize
 }
 
 /// Nobody's f32 operands are rounded without being asked.
-#[test]
+#[test(slow)]
 fn tf32_is_an_operand_type_that_is_asked_for() {
     for (name, layout) in [("h200", "NT"), ("a100", "TN")] {
         let gpu = gpu(name);
@@ -539,7 +539,7 @@ fn explore_gives_tensor_cores_to_products_with_epilogues() {
 }
 
 /// Batches, few rows, and results by columns get tensor cores too.
-#[test]
+#[test(slow)]
 fn explore_gives_tensor_cores_to_other_forms() {
     for (operator, name) in [
         ("bmm:4,256,256,128,bf16,TN", "h200"),

@@ -13,7 +13,7 @@ use satune_rewrites::space::read_plan;
 use satune_rewrites::Trace;
 
 /// Products whose tiles pass through registers, on `wmma` and `mma.sync`, and parts of k under an epilogue.
-#[test]
+#[test(slow)]
 fn explore_writes_traces_of_ways_through_registers_and_of_parts_under_an_epilogue() {
     for (operator, name) in [
         ("gemm:256,256,256,f16,NT", "t4"),
@@ -53,7 +53,7 @@ pub fn kernels_come_from_traces(problem: &operators::Problem, report: &Report) {
 }
 
 /// Of whole spaces, on problems of a real size: what is lowered is what the trace says.
-#[test]
+#[test(slow)]
 fn traces_of_random_schedules_are_read_back() {
     let [h200, t4, v100] = ["h200", "t4", "v100"].map(gpu);
     let mut rng = rand::rngs::StdRng::seed_from_u64(29);

@@ -19,7 +19,7 @@ fn refused(folder: &Path, args: &[&str], code: i32, part: &str) {
 }
 
 #[cfg(unix)]
-#[test]
+#[test(slow)]
 fn nothing_below_the_current_folder_is_loaded_or_run() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();

@@ -82,7 +82,7 @@ fn two_products([m, n, k, l]: [i64; 4]) -> String {
     )
 }
 
-#[test]
+#[test(slow)]
 fn two_products_in_a_row_have_tiles() {
     let report = explored(&two_products([256, 256, 64, 64]), "h200", true);
     assert_eq!(tiled(&report), ["C", "E"]);
@@ -93,7 +93,7 @@ fn two_products_in_a_row_have_tiles() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn gated_products_share_their_search_and_read_one_operand_each_by_itself() {
     let (n, shape) = (256, "256, 256");
     let text = script(
@@ -109,7 +109,7 @@ fn gated_products_share_their_search_and_read_one_operand_each_by_itself() {
     assert_eq!(tiled(&report), ["G", "H"]);
 }
 
-#[test]
+#[test(slow)]
 fn a_product_is_a_result_beside_what_is_made_of_it() {
     let (n, shape) = (128, "128, 128");
     let product = || product(["A", "B", "C"], "vk, vj", [n; 3]);
@@ -262,7 +262,7 @@ def main(A: T.Buffer((4, 24, 64), \"{half}\"), W: T.Buffer((48, 64), \"{half}\")
     )
 }
 
-#[test]
+#[test(slow)]
 fn layers_on_batches_of_sequences_are_for_tensor_cores() {
     for (bias, gpu) in some_of([("float32", "h200"), ("bfloat16", "a100"), ("float32", "t4")], 1) {
         let report = explored(&layer("float16", bias), gpu, true);
@@ -271,7 +271,7 @@ fn layers_on_batches_of_sequences_are_for_tensor_cores() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn epilogues_of_any_arithmetic_are_for_tensor_cores() {
     let values = [
         ("h200", "X * T.float32(0.5) * (T.float32(1) + T.erf(X * T.float32(0.70710677)))"),
@@ -285,7 +285,7 @@ fn epilogues_of_any_arithmetic_are_for_tensor_cores() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn what_tensor_cores_could_multiply_is_not_called_proved_on_single_threads() {
     let said = |report: &Report, gpu: &str| {
         let note = report.notes.iter().any(|n| n.contains("on single threads alone"));
@@ -335,7 +335,7 @@ fn schedules(report: &Report) -> Vec<Schedule> {
 }
 
 /// Each product in its own kernel, whole tiles and tiles over the edge.
-#[test]
+#[test(slow)]
 fn products_beside_other_blocks_are_multiplied_on_tensor_cores() {
     let cases = [("bfloat16", "h200", [256, 256, 128, 256], false), ("bfloat16", "a100", [264, 200, 136, 104], true)];
     for (half, gpu, extents, execute) in some_of(cases, 1) {
@@ -352,7 +352,7 @@ fn products_beside_other_blocks_are_multiplied_on_tensor_cores() {
 
 /// A padded matrix is a block of one name: where two products read it, none of them pads it. Where they have to, there are single
 /// threads, and that is not called the best.
-#[test]
+#[test(slow)]
 fn products_that_read_one_matrix_do_not_pad_it() {
     for (extents, whole) in some_of([([512, 128, 128, 256], true), ([200, 136, 136, 40], false)], 1) {
         let text = two_of_16_bits("bfloat16", extents).replace("D[vi, vk]", "A[vi, vk]");
@@ -370,7 +370,7 @@ fn products_that_read_one_matrix_do_not_pad_it() {
 
 /// The operands of a product of halves in memory of their own, with longer rows: as they are, or with zeros beyond the edge of k and n, of which
 /// the result has what it wants. On a small problem blocks that copy may be as large as what they copy.
-#[test]
+#[test(slow)]
 fn copies_before_a_product_are_kernels_or_inlined() {
     let half = |text: String| text.replace("float32", "float16");
     let sums = |a: &str, b: &str, c: &str, extents: [i64; 3]| {

@@ -9,7 +9,7 @@ fn right(contraction: &Contraction, count: usize) {
     sampled_schedules_are_right(&source(contraction), contraction, count);
 }
 
-#[test]
+#[test(slow)]
 fn random_schedules_of_30x45x17_are_right() {
     right(&gemm(None, 30, 45, 17, DType::F32, DType::F32, "NN"), 40);
 }
@@ -19,14 +19,14 @@ fn random_schedules_of_1x7x64_are_right() {
     right(&gemm(None, 1, 7, 64, DType::F32, DType::F32, "NN"), 40);
 }
 
-#[test]
+#[test(slow)]
 fn random_schedules_of_all_layouts_are_right() {
     for layout in some_of(["NN", "NT", "TN", "TT"], 2) {
         right(&gemm(None, 64, 64, 32, DType::F32, DType::F32, layout), 10);
     }
 }
 
-#[test]
+#[test(slow)]
 fn random_schedules_of_half_precision_are_right() {
     right(&gemm(None, 48, 32, 40, DType::F16, DType::F32, "NT"), 24);
     right(&gemm(None, 33, 32, 24, DType::F16, DType::F32, "TN"), 16);
@@ -38,7 +38,7 @@ fn random_schedules_of_a_batch_are_right() {
     right(&gemm(Some(3), 20, 24, 16, DType::F64, DType::F64, "TT"), 20);
 }
 
-#[test]
+#[test(slow)]
 fn random_schedules_of_a_long_reduction_are_right() {
     right(&gemm(None, 16, 16, 512, DType::F32, DType::F32, "TN"), 40);
 }

@@ -108,7 +108,7 @@ fn sampled(
     out
 }
 
-#[test]
+#[test(slow)]
 fn tvm_makes_the_same_programs() {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     for (name, contraction) in [
@@ -146,7 +146,7 @@ fn tvm_makes_the_same_programs() {
     compare("sampled", &all);
 }
 
-#[test]
+#[test(slow)]
 fn tvm_makes_the_same_convolutions() {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     for operator in [
@@ -161,7 +161,7 @@ fn tvm_makes_the_same_convolutions() {
     compare("convolutions", &all);
 }
 
-#[test]
+#[test(slow)]
 fn tvm_makes_the_same_streaming_programs() {
     let gpu = Descriptor::load("h200").unwrap();
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());

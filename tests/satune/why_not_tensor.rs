@@ -10,7 +10,7 @@ fn lines(answer: &Value) -> Vec<String> {
 }
 
 /// The best completion of a few words is described in words that ask for just it, and is a plan that is one in the space.
-#[test]
+#[test(slow)]
 fn answers_are_questions() {
     for (gpu, questions) in [
         ("h200", vec!["wgmma", "wgmma, 2 consumers in turn", "wgmma, stream-k", "mma.sync, warp 64x32"]),
@@ -40,7 +40,7 @@ fn answers_are_questions() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
     let cases = [
         ("wgmma, tile 96x128", "block tile m is 96; it must be a positive multiple of 64"),

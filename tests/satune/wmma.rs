@@ -178,7 +178,7 @@ fn what_does_not_fit_is_refused_with_its_condition() {
     sync.check(&g).unwrap();
 }
 
-#[test]
+#[test(slow)]
 fn large_tiles_compile_for_turing_without_spills() {
     for (shape, warp) in [(WmmaShape::M16N16, [64, 32]), (WmmaShape::M32N8, [64, 32]), (WmmaShape::M8N32, [32, 64])] {
         let half = op(shape, DType::F16);
@@ -214,7 +214,7 @@ fn large_tiles_compile_for_turing_without_spills() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn explore_gives_wmma_to_a_v100_and_to_a_t4() {
     for (gpu, operator, has_mma_sync) in [
         ("v100", "gemm:512,512,512,f16,NN,out=f16", false),

@@ -190,31 +190,28 @@ impl<'s, 'a> Sums<'s, 'a> {
         let (StreamTerm::Hold { of, .. } | StreamTerm::Stage { of, .. }) = node else { return None };
         let StreamState { step: Step::Chain(_, chain), .. } = **of else { return None };
         let (rows, held) = (self.rows, &self.held[usize::from(chain.several)]);
-        let row = held.get(usize::from(chain.decided));
-        let decision = match node {
-            StreamTerm::Hold { place, .. } => Decision::Hold(chain.decided, *place),
+        match node {
+            StreamTerm::Hold { place, .. } => {
+                let row = held.get(usize::from(chain.decided))?;
+                let make = || rows.hold(row.buffer, row.form, *place);
+                Some(*self.added.entry(Decision::Hold(chain.decided, *place)).or_insert_with(make))
+            }
             StreamTerm::Stage { block, unroll, .. } => {
-                let touched = |(_, row): &(usize, &HeldRow)| rows.touches(usize::from(*block), row.buffer);
-                let places = held.iter().enumerate().filter(touched);
-                let places = places.fold(Places::default(), |all, (at, _)| all.with(at, chain.live.get(at)));
-                Decision::Stage(*block, *unroll, places)
+                let number = usize::from(*block);
+                let numbered = || held.iter().enumerate();
+                let touched = numbered().filter(|(_, row)| rows.touches(number, row.buffer));
+                let places = touched.fold(Places::default(), |all, (at, _)| all.with(at, chain.live.get(at)));
+                let make = || {
+                    let at = |buffer| held.iter().position(|row| row.buffer == buffer);
+                    rows.stage(number, *unroll, &|buffer| at(buffer).map(|at| places.get(at)).unwrap_or_default())
+                };
+                let work = *self.added.entry(Decision::Stage(*block, *unroll, places)).or_insert_with(make);
+                let alive = numbered().filter(|(_, row)| row.at(number));
+                let held_registers = alive.map(|(at, row)| rows.registers(row.buffer, chain.live.get(at))).sum();
+                Some(KernelWork { held_registers, ..work })
             }
-            _ => return None,
-        };
-        let make = |decision: &Decision| match decision {
-            Decision::Hold(_, place) => row.map(|row| rows.hold(row.buffer, row.form, *place)).unwrap_or_default(),
-            Decision::Stage(block, unroll, places) => {
-                let at = |buffer| held.iter().position(|row| row.buffer == buffer);
-                let place = |buffer| at(buffer).map(|at| places.get(at)).unwrap_or_default();
-                rows.stage(usize::from(*block), *unroll, &place)
-            }
-        };
-        let work = self.added.get(&decision).copied().unwrap_or_else(|| make(&decision));
-        self.added.insert(decision, work);
-        let StreamTerm::Stage { block, .. } = node else { return Some(work) };
-        let registers = |(at, row): (usize, &HeldRow)| rows.registers(row.buffer, chain.live.get(at));
-        let alive = held.iter().enumerate().filter(|(_, row)| row.at(usize::from(*block)));
-        Some(KernelWork { held_registers: alive.map(registers).sum(), ..work })
+            _ => None,
+        }
     }
 }
 

@@ -70,12 +70,12 @@ impl Tree {
 
 type Ranked = Vec<(f64, Arc<Tree>)>;
 
-/// A class of kernels.
-#[derive(Clone)]
-struct Kernels {
-    /// Of how many best they are; 0: it was not looked at.
-    asked: usize,
-    best: Arc<Ranked>,
+/// What is known of a class of kernels.
+enum Kernels {
+    /// None was looked at; none takes less, ms.
+    Open(f64),
+    /// So many best were asked for.
+    Best(usize, Arc<Ranked>),
 }
 
 struct Search<'s, 'a> {
@@ -166,8 +166,12 @@ impl<'s> Search<'s, '_> {
         // More are asked for now: what had no more is known, the rest is as fast as its first.
         let wanted = self.query.k;
         for kernels in self.kernels.values_mut() {
-            if kernels.asked < wanted && kernels.best.len() == kernels.asked {
-                kernels.asked = 0;
+            let first = match kernels {
+                Kernels::Best(asked, best) if *asked < wanted && best.len() == *asked => best.first(),
+                _ => None,
+            };
+            if let Some((ms, _)) = first {
+                *kernels = Kernels::Open(*ms);
             }
         }
         loop {
@@ -181,7 +185,7 @@ impl<'s> Search<'s, '_> {
             let open: Vec<Id> = open.into_iter().collect();
             let best: Vec<Ranked> = open.par_iter().map(|class| self.kernel(*class)).collect();
             for (class, best) in open.into_iter().zip(best) {
-                self.kernels.insert(class, Kernels { asked: wanted, best: Arc::new(best) });
+                self.kernels.insert(class, Kernels::Best(wanted, Arc::new(best)));
             }
         }
     }
@@ -248,32 +252,34 @@ impl<'s> Search<'s, '_> {
         found.ranked()
     }
 
-    /// What is known of a class of kernels: of one that was not looked at what no schedule of it is faster than.
-    fn known_of_kernel(&mut self, class: Id) -> Arc<Ranked> {
-        let least = |search: &Self| {
-            // What a contraction moves is counted with it.
-            if search.space.choices(class).any(|node| matches!(node, StreamTerm::Tiled { .. })) {
-                return Kernels { asked: search.query.k, best: Arc::new(search.kernel(class)) };
-            }
-            let stream = &search.space.problem().works[usize::from(search.space.state(class).work)];
-            let mut work = KernelWork::default();
-            Passing::of(stream, 0, stream.blocks.len()).passes(&mut work);
-            let best = vec![(least_ms(&work, search.gpu), Arc::new(Tree::Open(class)))];
-            Kernels { asked: 0, best: Arc::new(best) }
-        };
-        let known = self.kernels.get(&class).cloned().unwrap_or_else(|| least(self));
-        let best = match (known.asked, known.best.first()) {
-            (0, Some((ms, _))) => Arc::new(vec![(*ms, Arc::new(Tree::Open(class)))]),
-            _ => known.best.clone(),
-        };
-        self.kernels.insert(class, known);
-        best
+    /// What is known of a class of kernels that was not met before.
+    fn unmet(&self, class: Id) -> Kernels {
+        // What a contraction moves is counted with it.
+        if self.space.choices(class).any(|node| matches!(node, StreamTerm::Tiled { .. })) {
+            return Kernels::Best(self.query.k, Arc::new(self.kernel(class)));
+        }
+        let stream = &self.space.problem().works[usize::from(self.space.state(class).work)];
+        let mut work = KernelWork::default();
+        Passing::of(stream, 0, stream.blocks.len()).passes(&mut work);
+        Kernels::Open(least_ms(&work, self.gpu))
+    }
+
+    /// The best of a class of kernels; of one that was not looked at one that no other is faster than.
+    fn of_kernels(&mut self, class: Id) -> Arc<Ranked> {
+        if !self.kernels.contains_key(&class) {
+            let kernels = self.unmet(class);
+            self.kernels.insert(class, kernels);
+        }
+        match &self.kernels[&class] {
+            Kernels::Open(ms) => Arc::new(vec![(*ms, Arc::new(Tree::Open(class)))]),
+            Kernels::Best(_, best) => best.clone(),
+        }
     }
 
     /// The best of a class above kernels.
     fn whole(&mut self, class: Id) -> Arc<Ranked> {
         if let Step::Kernel(_) = self.space.state(class).step {
-            return self.known_of_kernel(class);
+            return self.of_kernels(class);
         }
         if let Some(known) = self.known.get(&class) {
             return known.clone();

@@ -164,8 +164,6 @@ fn wmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
         let [m, n] = instruction.block();
         let mut some = |most: usize| 1 + dice.roll(most) as i64;
         let (warp, warps, steps) = ([m * some(2), n * some(3)], [some(2), some(2)], some(3));
-        // In rows of one chunk, copies along rows and across them are the same.
-        let steps = if gemm.operand.bytes() == 1 { steps + 1 } else { steps };
         let tile = [warp[0] * warps[0], warp[1] * warps[1], 16 * steps];
         let operand = |dice: &mut Dice| OperandPlan {
             layout: TileLayout::Padded,
@@ -196,8 +194,23 @@ fn wmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
             ..TensorPlan::plain(tile, warp, instruction, 2)
         }
     };
-    let all = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok());
+    let all = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok() && orders_differ(p, gemm));
     all.map(Schedule::Mma).collect()
+}
+
+/// Whether copies are in the order that spaces hold, where several are the same: a tile of one row, or of one chunk per row, has one.
+fn orders_differ(plan: &TensorPlan, gemm: &Gemm) -> bool {
+    let gemm = &*gemm.oriented(plan.swapped);
+    let [m, n, k] = plan.tile;
+    [(Side::A, m), (Side::B, n)].into_iter().zip(&plan.operands).all(|((side, extent), operand)| {
+        let (rows, columns) = mma_conditions::tile_rows(gemm, side, extent, k);
+        let per_row = columns / mma_conditions::copy_elements(gemm, side, operand.bytes);
+        match operand.order {
+            CopyOrder::Rows => true,
+            CopyOrder::Columns => rows > 1 && per_row > 1,
+            CopyOrder::Own => mma_conditions::copies(gemm, side, [extent, k], plan.threads(), operand.bytes) > 1,
+        }
+    })
 }
 
 /// Whether no span is longer than a row: small menus lack the shorter one that says the same.

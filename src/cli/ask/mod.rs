@@ -13,7 +13,7 @@ mod tensor;
 mod tests;
 mod words;
 
-use super::{print, print_json, stored, work, Failure, Outcome, Size, Target};
+use super::{given, print, print_json, stored, work, Failure, Outcome, Size, Target};
 use crate::explore::Report;
 use crate::nvmmh::{self, Beside, Choice, NvmmhError};
 use crate::published;
@@ -35,8 +35,9 @@ use std::time::Duration;
 pub(super) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Questions, each what is fixed of a schedule: "block 128x128, k 8, registers 8x8, A k-major pad 4, split 1", or a plan as JSON
-    #[arg(long_help = format!("Questions, each what is fixed of a schedule, or the `plan` of a candidate as JSON; the rest is free. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
+    /// Questions, each what is fixed of a schedule: "block 128x128, k 8, registers 8x8, A k-major pad 4, split 1", or a plan as JSON,
+    /// or a file with a plan or a program that is scheduled for tensor cores
+    #[arg(long_help = format!("Questions, each what is fixed of a schedule, or the `plan` of a candidate as JSON; the rest is free. A file may hold a plan, or a product that is scheduled for tensor cores: a PrimFunc or a trace. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
     schedules: Vec<String>,
     /// A trace that `explore` wrote (NAME.trace.json beside its candidates.json)
     #[arg(long)]
@@ -296,23 +297,32 @@ fn ask<W: Askable>(args: &Args, problem: &W, gpu: &Descriptor) -> Outcome {
 
 fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fixed>>, Failure> {
     let mut out = Vec::new();
+    let in_file =
+        |path: &Path| given::plan_in(path, problem).map_err(|e| Failure::Input(format!("{}: {e}", path.display())));
     for text in &args.schedules {
-        out.extend(questions_of(text, problem)?);
+        match Path::new(text) {
+            path if path.is_file() => out.push(of_plan(path, in_file(path)?, problem)?),
+            _ => out.extend(questions_of(text, problem)?),
+        }
     }
     let traced = |path: &Path| traced_plan(path, problem);
     type Reader<'a> = &'a dyn Fn(&Path) -> Result<Schedule, Failure>;
     for (paths, read) in [(&args.plan, &plan_file as Reader), (&args.trace, &traced)] {
         for path in paths {
-            let plan = read(path)?;
-            let named = |e: String| Failure::Input(format!("{}: {e}", path.display()));
-            let fixed = problem.fixed_of(&plan).map_err(named)?;
-            out.push(Question { name: path.display().to_string(), fixed, plan: Some(plan) });
+            out.push(of_plan(path, read(path)?, problem)?);
         }
     }
     if out.is_empty() {
         return Err(Failure::Input("nothing is asked; name a schedule, --trace FILE or --plan FILE".into()));
     }
     Ok(out)
+}
+
+/// The question that a plan from a file is.
+fn of_plan<W: Askable>(path: &Path, plan: Schedule, problem: &W) -> Result<Question<W::Fixed>, Failure> {
+    let name = path.display().to_string();
+    let fixed = problem.fixed_of(&plan).map_err(|e| Failure::Input(format!("{name}: {e}")))?;
+    Ok(Question { name, fixed, plan: Some(plan) })
 }
 
 /// The questions that a text is: one in words, or as the plan of a candidate; several in the words of others.

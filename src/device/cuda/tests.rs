@@ -3,17 +3,15 @@ use crate::device::protocol::{encode, read_request, ArgumentJob, ProductJob, Req
 use crate::host::Map;
 use crate::lower::program::Argument;
 use crate::operators::{self, Problem};
-use satune_extract::{predict, Candidate, Descriptor};
+use satune_extract::{predict, Descriptor};
 use satune_ir::term::tensor::WgmmaPlan;
-use satune_ir::term::Term;
 
 /// A candidate on `wgmma`, as it comes to a device.
 fn subject(problem: &Problem, plan: WgmmaPlan) -> Subject {
     let gpu = Descriptor::load("h200").unwrap();
     let plan = Schedule::Wgmma(plan);
     let cost = predict(&plan, &problem.contraction, &gpu).unwrap();
-    let candidate: Candidate<Term> = Candidate { term: Default::default(), plan, cost };
-    Subject::of(&candidate, problem, &gpu, &|| true).unwrap()
+    Subject::of((&plan, &cost), problem, &gpu, &|| true).unwrap()
 }
 
 fn plan(stages: u32, split_k: i64) -> WgmmaPlan {

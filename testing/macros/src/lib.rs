@@ -1,9 +1,15 @@
 //! `#[test]` of `satune-testing`.
 use proc_macro::{Delimiter, TokenStream, TokenTree};
 
-/// Enters a function in the list of tests; `#[ignore]` and `#[ignore = "reason"]` mean what they always mean.
+/// Enters a function in the list of tests; `#[ignore]` and `#[ignore = "reason"]` mean what they always mean. `#[test(slow)]`: of
+/// these a run of all tests takes some, see the crate.
 #[proc_macro_attribute]
-pub fn test(_: TokenStream, item: TokenStream) -> TokenStream {
+pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let slow = match arguments.to_string().as_str() {
+        "" => false,
+        "slow" => true,
+        _ => return error("a test is slow, or nothing is said of it"),
+    };
     let tokens: Vec<TokenTree> = item.into_iter().collect();
     let (mut kept, mut ignored, mut name) = (TokenStream::new(), false, None);
     let mut at = 0;
@@ -33,7 +39,7 @@ pub fn test(_: TokenStream, item: TokenStream) -> TokenStream {
     let Some(name) = name else { return error("#[test] belongs to a function") };
     let entry = format!(
         "::satune_testing::inventory::submit! {{
-            ::satune_testing::Test {{ path: ::core::concat!(::core::module_path!(), \"::{name}\"), run: {name}, ignored: {ignored} }}
+            ::satune_testing::Test {{ path: ::core::concat!(::core::module_path!(), \"::{name}\"), run: {name}, ignored: {ignored}, slow: {slow} }}
         }}"
     );
     kept.extend(entry.parse::<TokenStream>().unwrap_or_else(|_| error("the name of a test is no plain identifier")));

@@ -65,15 +65,15 @@ impl Kernel {
         }
     }
 
-    fn keeps(&self, node: &StreamTerm, step: Step, stream: &Stream, named: bool) -> bool {
+    fn keeps(&self, node: &StreamTerm, stream: &Stream, named: bool) -> bool {
         let (from, to) = (0, stream.blocks.len());
         let same = |fixed: Option<i64>, value: i64| fixed.is_none_or(|f| f == value);
-        let kind = match (node, step) {
-            (StreamTerm::Tile { .. }, _) => Some(KernelKind::Tile),
-            (StreamTerm::Plain { .. }, _) => Some(KernelKind::Plain),
-            (StreamTerm::Tiled { .. }, _) => Some(KernelKind::Tiled),
-            (StreamTerm::Blocks { .. }, _) => Some(KernelKind::Rows),
-            (StreamTerm::Threads { .. }, _) => Some(KernelKind::Flat),
+        let kind = match node {
+            StreamTerm::Tile { .. } => Some(KernelKind::Tile),
+            StreamTerm::Plain { .. } => Some(KernelKind::Plain),
+            StreamTerm::Tiled { .. } => Some(KernelKind::Tiled),
+            StreamTerm::Blocks { .. } => Some(KernelKind::Rows),
+            StreamTerm::Threads { .. } => Some(KernelKind::Flat),
             _ => None,
         };
         if let (Some(kind), Some(wanted)) = (kind, self.implied()) {
@@ -89,28 +89,26 @@ impl Kernel {
                 return false;
             }
         }
-        match (node, step) {
-            (StreamTerm::Tile { side, .. }, _) => same(self.tile, *side),
-            (StreamTerm::Wide { vector, .. }, _) => same(self.vector, *vector),
-            (StreamTerm::Team { threads, .. } | StreamTerm::Plain { threads, .. }, _) => same(self.threads, *threads),
-            (StreamTerm::Tiled { plan, .. }, _) => {
+        match node {
+            StreamTerm::Tile { side, .. } => same(self.tile, *side),
+            StreamTerm::Wide { vector, .. } => same(self.vector, *vector),
+            StreamTerm::Team { threads, .. } | StreamTerm::Plain { threads, .. } => same(self.threads, *threads),
+            StreamTerm::Tiled { plan, .. } => {
                 same(self.threads, plan.threads().into()) && self.tiled.as_ref().is_none_or(|own| own == plan)
             }
-            (StreamTerm::Pad { pad, .. }, _) => same(self.pad, *pad),
-            (StreamTerm::Blocks { rows, .. }, _) => same(self.rows, *rows),
-            (StreamTerm::Threads { side_by_side, threads, .. }, _) => {
+            StreamTerm::Pad { pad, .. } => same(self.pad, *pad),
+            StreamTerm::Blocks { rows, .. } => same(self.rows, *rows),
+            StreamTerm::Threads { side_by_side, threads, .. } => {
                 same(self.side_by_side, *side_by_side) && same(self.threads, *threads)
             }
-            (StreamTerm::Steps { steps, vector, .. }, _) => same(self.steps, *steps) && same(self.vector, *vector),
-            (StreamTerm::Rows { side_by_side, .. }, _) => same(self.side_by_side, *side_by_side),
-            (StreamTerm::Columns { threads, vector, .. }, _) => {
-                same(self.threads, *threads) && same(self.vector, *vector)
-            }
-            (StreamTerm::Hold { buffer, place, .. }, _) => {
+            StreamTerm::Steps { steps, vector, .. } => same(self.steps, *steps) && same(self.vector, *vector),
+            StreamTerm::Rows { side_by_side, .. } => same(self.side_by_side, *side_by_side),
+            StreamTerm::Columns { threads, vector, .. } => same(self.threads, *threads) && same(self.vector, *vector),
+            StreamTerm::Hold { buffer, place, .. } => {
                 let name = stream.buffers.get(usize::from(*buffer)).map(|b| b.name.as_str());
                 self.held.iter().all(|(b, p)| Some(b.as_str()) != name || p == place)
             }
-            (StreamTerm::Stage { block, unroll, .. }, _) => {
+            StreamTerm::Stage { block, unroll, .. } => {
                 let name = stream.blocks.get(usize::from(*block)).map(|b| b.name.as_str());
                 self.unroll.iter().all(|(b, u)| Some(b.as_str()) != name || u == unroll)
             }
@@ -195,7 +193,7 @@ impl Fixes for Fixed {
         }
         self.kernels.iter().all(|(name, kernel)| {
             let mine = name.as_ref().is_none_or(|n| stream.blocks.iter().any(|b| b.name == *n));
-            !mine || kernel.keeps(node, state.step, stream, name.is_some())
+            !mine || kernel.keeps(node, stream, name.is_some())
         })
     }
 
