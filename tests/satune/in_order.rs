@@ -59,7 +59,7 @@ for i in range(20):
     explored(&script("A: 20, 64 float32; O: 20, 3 float32", body), "h200");
 }
 
-#[test]
+#[test(slow)]
 fn it_stands_beside_large_nests() {
     let before = "
 S = T.sblock_alloc_buffer((4096, 4096))

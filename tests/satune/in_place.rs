@@ -123,7 +123,7 @@ fn kernels_of_programs_in_place_are_asked_about() {
     }
 }
 
-#[test]
+#[test(slow)]
 fn random_programs_in_place_are_right() {
     let mut rng = StdRng::seed_from_u64(seed());
     for _ in 0..samples(3) {
