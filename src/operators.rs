@@ -3,8 +3,10 @@
 //! `alpha=0.5`, `bias`, `relu`, `gelu`, `silu`, `residual`); convolutions (`convolution.rs`); [`crate::streaming`] has the operators that stream.
 mod convolution;
 mod names;
+mod scheduled;
 
 pub use names::{canonical, help, nearest, OPERATORS};
+pub use scheduled::of_scheduled;
 
 use crate::scheduled::GivenSchedule;
 use satune_ir::term::{Axis, Contraction, OperandInfo, Side};

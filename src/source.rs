@@ -13,7 +13,7 @@ use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{files, visit, Buffer, BufferId, ForKind, Program, Stmt};
 use satune_rewrites::space::stream::contractions;
-use satune_rewrites::space::{contraction, explored, EncodeError};
+use satune_rewrites::space::{contraction, explored, on_tensor_cores, EncodeError};
 use satune_rewrites::tree::has_blocks;
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
@@ -208,7 +208,17 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
     if let Some(work) = operator(name).ok().filter(|work| work.workload().script() == text) {
         return Ok(work);
     }
-    work_of(name, sound_program(name, text)?, &explored)
+    let given = sound_program(name, text)?;
+    match on_tensor_cores(&given).then(|| operators::of_scheduled(&given)).flatten() {
+        Some(problem) => Ok(Work::Contraction(Box::new(of_operator(problem, given)))),
+        None => work_of(name, given, &explored),
+    }
+}
+
+/// An operator beside a schedule of it.
+fn of_operator(problem: Problem, given: Program) -> Problem {
+    let note = format!("the program is scheduled already: explored is {}, whose schedule it is", problem.name);
+    Problem { notes: vec![note], given: Some(GivenSchedule::Program(Box::new(given))), ..problem }
 }
 
 /// What is explored for a program is made by `equations`.

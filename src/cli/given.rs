@@ -51,11 +51,9 @@ pub(super) fn plan_in(path: &Path, problem: &dyn Workload) -> Result<Schedule, S
         Some(contraction) if on_tensor_cores(&program) => {
             read_plan(&program, problem.program(), contraction).map_err(|e| e.to_string())
         }
-        _ => Err(
-            "it is a scheduled program whose decisions are not read back, which products on tensor cores alone are; \
+        _ => Err("it is a scheduled program whose decisions are not read back: those of products on tensor cores alone are. \
                   `satune explore --given` puts it beside the best, and --plan asks about every decision"
-                .into(),
-        ),
+            .into()),
     }
 }
 

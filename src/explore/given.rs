@@ -305,8 +305,19 @@ fn of_plan(
 /// What is known of kernels that no candidate can be.
 fn of_kernels(problem: &dyn Workload, request: &Request, made: &Scheduled, progress: &dyn Progress) -> GivenReport {
     let gpu = &request.gpu;
-    let compiler = if request.compile { Compiler::of_this_program().ok() } else { None };
     let mut report = GivenReport::default();
+    let compiler = match request.compile.then(Compiler::of_this_program) {
+        Some(Ok(compiler)) => Some(compiler),
+        Some(Err(missing)) => {
+            report.not_executed = Some(missing.to_string());
+            None
+        }
+        None => {
+            let why = "it was not to be compiled, so that what it computes is not compared";
+            report.not_executed = Some(why.into());
+            None
+        }
+    };
     let kernels = renamed(made, &function_base(problem.name(), "given"));
     let about = format!("{} for {} ({}), as it is given", problem.name(), gpu.name, gpu.full_name);
     let text = |(kernel, file): (&crate::kernel::Kernel, &String)| {
@@ -335,8 +346,6 @@ fn of_kernels(problem: &dyn Workload, request: &Request, made: &Scheduled, progr
             }
             Err(error) => report.not_executed = Some(error.to_string()),
         }
-    } else {
-        report.not_executed = Some("it was not to be compiled, so that what it computes is not compared".into());
     }
     report.files = names.into_iter().zip(texts).collect();
     let cost = works(&made.module, &registers, gpu, &go_on)

@@ -3,9 +3,12 @@ use crate::faults::{explore_of, scripted};
 use crate::support::{executed, gemm, h200, kernels, samples, script, some_of, source, space};
 use rand::SeedableRng;
 use satune::device::ScriptedOutcome as Outcome;
+use satune::operators;
 use satune::source::work_of_script;
-use satune_extract::Counts;
-use satune_ir::term::CoresPlan;
+use satune::workload::Workload;
+use satune_extract::{Counts, Descriptor};
+use satune_ir::term::tensor::{Mma, TensorPlan, WgmmaPlan};
+use satune_ir::term::{CoresPlan, Schedule};
 use satune_ir::{structural, tvmscript, DType, Program};
 use satune_rewrites::space::explored;
 
@@ -33,6 +36,33 @@ fn members_of_a_space_lead_to_its_source() {
             is_taken_back(&made.program, &source, &plan.describe().join("\n"));
         }
     }
+}
+
+/// A program on tensor cores leads to the operator that it is a schedule of.
+#[test]
+fn members_on_tensor_cores_lead_to_their_operator() {
+    let mma = |instruction| Schedule::Mma(TensorPlan::plain([32, 32, 32], [16, 32], instruction, 2));
+    let wgmma = Schedule::Wgmma(WgmmaPlan::plain([128, 64, 64], 2, 3));
+    for (operator, plan, gpu) in [
+        ("gemm:64,72,96,f16,NT,bias", mma(Mma::F16), "a100"),
+        ("gemm:64,64,64,bf16,TN,out=bf16,residual,gelu", mma(Mma::Bf16), "a100"),
+        ("bmm:3,64,32,64,f16,NN,out=f16", mma(Mma::F16), "a100"),
+        ("gemm:64,64,64,tf32,NT", mma(Mma::Tf32), "a100"),
+        ("gemm_bias_relu:64,64,64,f16,NN", mma(Mma::F16), "a100"),
+        ("gemm:256,128,128,bf16,NT", wgmma.clone(), "h200"),
+        ("gemm:256,128,128,f16,TT,out=f16,bias,silu", wgmma, "h200"),
+    ] {
+        let (problem, gpu) = (operators::parse(operator).unwrap(), Descriptor::load(gpu).unwrap());
+        let made = problem.scheduled(&plan, &problem.options(&plan, &gpu)).unwrap();
+        let found = work_of_script("theirs.py", &tvmscript::print(&made.program)).unwrap();
+        let contraction = found.workload().contraction().unwrap_or_else(|| panic!("{operator}"));
+        assert_eq!(contraction, &problem.contraction, "{operator}: {}", found.workload().name());
+        assert!(found.workload().given().is_some() && !found.workload().notes().is_empty());
+    }
+    // What is not tried is not found, though all else is the same.
+    let (problem, plan) = (operators::parse("gemm:64,64,64,f16,NT,alpha=0.5").unwrap(), mma(Mma::F16));
+    let made = problem.scheduled(&plan, &problem.options(&plan, &Descriptor::load("a100").unwrap())).unwrap();
+    assert!(operators::of_scheduled(&made.program).is_none());
 }
 
 /// As MetaSchedule leaves a product: with what it adds to be bound, copied and tensorized.
