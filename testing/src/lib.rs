@@ -53,13 +53,13 @@ pub struct Test {
 inventory::collect!(Test);
 
 /// A run of all tests takes one in so many of the slow ones.
-pub const TURNS: usize = 3;
+pub const TURNS: usize = 4;
 
 /// How many of the slowest tests are named at the end, of runs of more.
 const SLOWEST: usize = 20;
 
 /// Why a slow test was not run.
-const WAITS: &str = "takes turns with other slow tests: SATUNE_SAMPLES=3 runs all of them";
+const WAITS: &str = "takes turns with other slow tests: SATUNE_SAMPLES=4 runs all of them";
 
 /// How long each test took that was run.
 static TOOK: Mutex<Vec<(Duration, &str)>> = Mutex::new(Vec::new());
