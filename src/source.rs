@@ -210,15 +210,9 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
     }
     let given = sound_program(name, text)?;
     match on_tensor_cores(&given).then(|| operators::of_scheduled(&given)).flatten() {
-        Some(problem) => Ok(Work::Contraction(Box::new(of_operator(problem, given)))),
+        Some(problem) => Ok(Work::Contraction(Box::new(problem))),
         None => work_of(name, given, &explored),
     }
-}
-
-/// An operator beside a schedule of it.
-fn of_operator(problem: Problem, given: Program) -> Problem {
-    let note = format!("the program is scheduled already: explored is {}, whose schedule it is", problem.name);
-    Problem { notes: vec![note], given: Some(GivenSchedule::Program(Box::new(given))), ..problem }
 }
 
 /// What is explored for a program is made by `equations`.

@@ -5,7 +5,7 @@ mod counted;
 
 use super::output::{self, kernels_of, CandidateReport, KernelReport};
 use super::vet::Vet;
-use super::{function_base, head, renamed, trace_hash, Request};
+use super::{function_base, head, renamed, Request};
 use crate::compile::{CompileError, Compiler, Job};
 use crate::device::{Ask, Device, DeviceError, Ready, Subject};
 use crate::execute::{self, Executed, Refusal};
@@ -242,7 +242,7 @@ fn vetted<W: Explorable>(
 ) -> GivenReport {
     let request = Request { top: 1, ..request.clone() };
     let candidate = Candidate { term: Default::default(), plan: subject.plan.clone(), cost: subject.cost.clone() };
-    let subjects = [(trace_hash(&subject.plan, problem), subject)].into();
+    let subjects = [(subject.trace.clone(), subject)].into();
     let mut vet = Vet::new(problem, &request, subjects, progress);
     vet.take(vec![(candidate, None)]);
     let shown = vet.ranked(false).shown.pop();
@@ -251,7 +251,7 @@ fn vetted<W: Explorable>(
         return GivenReport { refused: Some(why), ..report };
     };
     let derivation = [problem.origin(), vec!["the schedule is given".into()]].concat();
-    let entry = vetted.entry(0, problem, derivation);
+    let mut entry = vetted.entry(0, problem, derivation);
     let not_executed = match (&entry.executed, request.compile) {
         (Some(_), _) | (None, false) => None,
         (None, true) => vet.not_executed.or(vet.not_compiled),
@@ -265,7 +265,7 @@ fn vetted<W: Explorable>(
         compiled: entry.compiled.as_ref().map(|c| (c.registers, c.spill_bytes)),
         executed: entry.executed.clone(),
         not_executed,
-        files: entry.files.clone(),
+        files: std::mem::take(&mut entry.files),
         entry: Some(Box::new(entry)),
         ..report
     }

@@ -3,14 +3,19 @@
 //! Instructions hide what a program computes. So the operators with its parameters are tried, and one is right where the plan that is read
 //! from the program makes this very program of it ([`read_plan`]).
 use super::{parse, Problem};
+use crate::scheduled::GivenSchedule;
 use satune_ir::affine::constant;
 use satune_ir::{DType, Program};
 use satune_rewrites::space::read_plan;
 
-/// The operator; none where no operator that is known leads to the program.
+/// The operator, with the program's plan to put beside the best; none where no operator that is known leads to the program.
 pub fn of_scheduled(program: &Program) -> Option<Problem> {
-    let leads_there = |problem: &Problem| read_plan(program, &problem.program, &problem.contraction).is_ok();
-    with_parameters_of(program)?.iter().filter_map(|text| parse(text).ok()).find(leads_there)
+    let leading_there = |problem: Problem| {
+        let plan = read_plan(program, &problem.program, &problem.contraction).ok()?;
+        let note = format!("the program is scheduled already: explored is {}, whose schedule it is", problem.name);
+        Some(Problem { notes: vec![note], given: Some(GivenSchedule::Plan(Box::new(plan))), ..problem })
+    };
+    with_parameters_of(program)?.iter().filter_map(|text| parse(text).ok()).find_map(leading_there)
 }
 
 /// Products, with what may follow them, whose parameters are those of a program.

@@ -58,9 +58,6 @@ pub const TURNS: usize = 4;
 /// How many of the slowest tests are named at the end, of runs of more.
 const SLOWEST: usize = 20;
 
-/// Why a slow test was not run.
-const WAITS: &str = "takes turns with other slow tests: SATUNE_SAMPLES=4 runs all of them";
-
 /// How long each test took that was run.
 static TOOK: Mutex<Vec<(Duration, &str)>> = Mutex::new(Vec::new());
 
@@ -134,14 +131,15 @@ pub fn main() {
     let mut tests: Vec<&Test> = inventory::iter::<Test>.into_iter().collect();
     tests.sort_by_key(|test| test.path);
     // Who asks for tests by name wants these.
-    let all = arguments.filter.is_some() || arguments.list;
+    let all = arguments.filter.is_some();
     let mut slow = 0..;
     let trials = tests.into_iter().map(|test| {
         let waits = test.slow && slow.next().is_some_and(|place| !all && !cases::has_turn(place, TURNS));
         let name = test.path.split_once("::").map_or(test.path, |(_, rest)| rest);
         let run = move || {
             if waits {
-                return Ok(Completion::ignored_with(WAITS));
+                let why = format!("takes turns with other slow tests: SATUNE_SAMPLES={TURNS} runs all of them");
+                return Ok(Completion::ignored_with(why));
             }
             let begun = Instant::now();
             let ended = one(test.run, capture);

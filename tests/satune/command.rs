@@ -1,7 +1,7 @@
 //! The command as a user meets it.
 use std::process::{Command, Output};
 
-fn satune(args: &[&str]) -> Output {
+pub fn satune(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_satune")).args(args).output().unwrap()
 }
 

@@ -1,4 +1,5 @@
 //! `explore --given`: a schedule from wherever it is, beside the best.
+use crate::command::satune;
 use crate::support::one_in;
 use serde_json::Value;
 use std::path::Path;
@@ -114,7 +115,7 @@ fn what_is_no_schedule_of_the_program_is_refused() {
 
 /// What `satune` says, where it succeeds.
 fn said(args: &[&str]) -> String {
-    let run = Command::new(env!("CARGO_BIN_EXE_satune")).args(args).output().unwrap();
+    let run = satune(args);
     assert!(run.status.success(), "{args:?}: {}", String::from_utf8_lossy(&run.stderr));
     String::from_utf8(run.stdout).unwrap()
 }
@@ -144,7 +145,7 @@ fn a_named_schedule_is_shown_checked_and_emitted() {
     let none = tempfile::tempdir().unwrap();
     let out = none.path().to_str().unwrap();
     let refused = |out: &str, code: i32| {
-        let run = Command::new(env!("CARGO_BIN_EXE_satune")).args(["show", "given", "--out", out]).output().unwrap();
+        let run = satune(&["show", "given", "--out", out]);
         assert_eq!(run.status.code(), Some(code), "{}", String::from_utf8_lossy(&run.stderr));
         String::from_utf8(run.stderr).unwrap()
     };
@@ -176,10 +177,7 @@ fn files_are_questions_and_are_measured() {
         assert!(own.is_some_and(|own| (own / ms - 1.0).abs() < 1e-9), "{file}: {answer}");
     }
     let (_, single) = forms("rowsum:64,512,f32", "h200", &folder.path().join("rows"));
-    let run = Command::new(env!("CARGO_BIN_EXE_satune"))
-        .args(["why-not", "rowsum:64,512,f32", &single[0], "--gpu", "h200"])
-        .output()
-        .unwrap();
+    let run = satune(&["why-not", "rowsum:64,512,f32", &single[0], "--gpu", "h200"]);
     assert_eq!(run.status.code(), Some(2), "{}", String::from_utf8_lossy(&run.stdout));
     assert!(String::from_utf8_lossy(&run.stderr).contains("explore --given"));
     let out = folder.path().join("bench");
@@ -187,7 +185,7 @@ fn files_are_questions_and_are_measured() {
     let bench = ["bench", operator, "--gpu", "a100", "--device", "simulator", "--top", "2", "--out", out];
     let text = said(&[&bench[..], &["--given", "tile 32x32x16, 2 stages"]].concat());
     assert!(text.contains("the given schedule: "), "{text}");
-    let many = [&bench[..], &["gemm:64,64,64,f16", "--given", "tile 32x32x16"]].concat();
-    let run = Command::new(env!("CARGO_BIN_EXE_satune")).args(many).output().unwrap();
+    let run = satune(&[&bench[..], &["gemm:64,64,64,f16", "--given", "tile 32x32x16"]].concat());
     assert_eq!(run.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("--given is of one program, and 2 are named"));
 }
