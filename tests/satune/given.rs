@@ -210,10 +210,14 @@ fn the_given_schedule_is_measured_where_candidates_are() {
     let file = folder.path().join("program.py");
     let text = script("A: 128, 64 float32; B: 64, 128 float32; C: 128, 128 float32", SCHEDULED);
     std::fs::write(&file, text).unwrap();
-    let run = explore_of(file.to_str().unwrap(), folder.path(), 2).output().unwrap();
-    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
-    let measured = &report["given"]["measured"];
-    assert_eq!((&measured["ms"], &measured["repeats"]), (&0.25.into(), &5.into()), "{}", report["given"]);
+    // Kernels that no candidate can be, and a schedule of the space's kind.
+    let words = ["--given", "block 32x32, k 8"];
+    for (program, named) in [(file.to_str().unwrap(), &[][..]), ("gemm:64,64,32,f32", &words)] {
+        let run = explore_of(program, folder.path(), 2).args(named).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+        let measured = &report["given"]["measured"];
+        assert_eq!((&measured["ms"], &measured["repeats"]), (&0.25.into(), &5.into()), "{}", report["given"]);
+    }
 }
 
 #[test]
