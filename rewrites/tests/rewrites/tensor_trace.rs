@@ -252,6 +252,8 @@ fn programs_mean_what_their_sources_mean() {
     }
 }
 
+/// Known to differ, and not mended: where one tile of several warps is longer than the matrix, TVM drops `warp // 2 * 64` from the rows of
+/// the drain, which its predicate makes 0, and we keep it (`SATUNE_SEED=433107062`). Both mean the same; this test fails there.
 #[test]
 fn tvm_makes_the_same_programs() {
     let all = samples(3, 1, 2);
