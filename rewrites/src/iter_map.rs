@@ -229,6 +229,13 @@ impl IterMap {
         let mut out =
             Sum { terms: Vec::new(), base: int(if op == BinOp::FloorDiv { base / c } else { 0 }, DType::I32) };
         let zero = || int(0, DType::I32);
+        // One term that stays below c: whatever guards sums that it is a part of, its quotient is 0.
+        if let [t] = &sum.terms[..] {
+            if t.scale > 0 && t.extent.checked_sub(1)?.checked_mul(t.scale)? < c {
+                out.terms.extend((op == BinOp::FloorMod).then(|| t.clone()));
+                return Some(out);
+            }
+        }
         let rest = match self.fused(Sum { terms: sum.terms.clone(), base: zero() }) {
             Some(fused) if fused.terms.first().is_none_or(|t| t.scale % c != 0) => fused,
             _ => {

@@ -31,8 +31,8 @@ pub fn sorted(e: &Expr, domains: &Domains) -> Expr {
 /// An expression without the quotients and remainders that the bounds of iterators decide: `v // 64` is 0 where `v < 64`.
 /// Iterators of one value stay in sums: they say which axis an index belongs to.
 pub fn decided(e: &Expr, domains: &Domains) -> Expr {
-    use BinOp::{Add, FloorDiv, FloorMod, Mul, Sub};
-    let of_integers = |e: &Expr| is_index(e, &[Add, Sub, Mul, FloorDiv, FloorMod]);
+    use BinOp::{Add, BitXor, FloorDiv, FloorMod, Mul, Sub};
+    let of_integers = |e: &Expr| is_index(e, &[Add, Sub, Mul, FloorDiv, FloorMod, BitXor]);
     visit::map_expr(e, &mut |e| match &e {
         Expr::Binary(FloorDiv | FloorMod, ..) if of_integers(&e) => {
             let short = Linear::of(&e, domains).map(|l| l.expr());
@@ -106,6 +106,9 @@ mod tests {
         let sum = of(BinOp::Add, mul(quotient.clone(), number(3)), of(BinOp::Sub, var(1), number(0)));
         assert_eq!(simplified(&sum, &domains), var(1));
         assert_eq!(decided(&sum, &domains), of(BinOp::Sub, var(1), number(0)));
+        // Nothing is left of what becomes 0, beside chunks that are swizzled, too.
+        let chunk = of(BinOp::BitXor, var(0), var(1));
+        assert_eq!(decided(&of(BinOp::Add, mul(quotient.clone(), number(64)), chunk.clone()), &domains), chunk);
         assert_eq!(sorted(&quotient, &domains), quotient);
         assert_eq!(sorted(&add(var(1), mul(var(0), number(2))), &domains), add(mul(var(0), number(2)), var(1)));
     }

@@ -78,6 +78,23 @@ fn sees_through_guards() {
     assert!(detect(&parts(4), &d, &lt(var(7), int(3, DType::I32)), true).is_some());
 }
 
+/// Two warps' columns of a ragged tile that is longer than the matrix: `x0 < 2 and x1 * 2 + x0 % 2 < 3`. TVM leaves the quotient
+/// out, too.
+#[test]
+fn a_loop_is_as_long_as_its_guard_lets_it_be() {
+    let i = |v| int(v, DType::I32);
+    let d = domains(&[4, 2, 2]);
+    let (warp, quotient) = (floor_mod(var(0), 2, DType::I32), floor_div(var(0), 2, DType::I32));
+    let columns = |warp| add(mul(var(1), i(2)), warp);
+    let guard = crate::arith::and(lt(var(0), i(2)), lt(columns(warp.clone()), i(3)));
+    let row = add(mul(quotient, i(2)), var(2));
+    let map = detect(&[row, columns(warp)], &d, &guard, true).unwrap();
+    assert_eq!(map.indices(), [var(2), columns(var(0))]);
+    // The last round of a guarded sum has fewer values of its lowest part.
+    let guard = lt(add(mul(var(1), i(4)), var(0)), i(6));
+    assert!(detect(&[var(1), floor_div(var(0), 2, DType::I32)], &d, &guard, true).is_none());
+}
+
 proptest! {
     /// Splits and fusions of loops, at random: the normal form has the same values, and what is accepted fills its box.
     #[test]
