@@ -119,8 +119,6 @@ pub enum Term {
         side: Side,
         /// Filled by cp.async.
         asynchronous: bool,
-        /// Its last tile along k reaches into the next part of k.
-        cut: bool,
         /// Neighbouring threads run along the contiguous dimension in global memory.
         coalesced: bool,
         /// Spatial and k extents that were fused.
@@ -321,7 +319,7 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
             let asynchronous = matches!(pipe, Pipe::Async(_));
             let spatial = b.tile.get(side.spatial());
             let fits = fill.team == b.team
-                && fill.stage == (Stage::Copy { side: *side, asynchronous, cut: strips.cut })
+                && fill.stage == (Stage::Copy { side: *side, asynchronous })
                 && fill.place(*side) == Place::Shared(*layout)
                 && *tile == [spatial, b.tile.k]
                 && [fill.tile.m, fill.tile.k] == *tile
@@ -373,13 +371,13 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
                 _ => Err(ill()),
             }
         }
-        Term::Fuse { side, asynchronous, cut, coalesced, tile, .. } => {
+        Term::Fuse { side, asynchronous, coalesced, tile, .. } => {
             let b = body()?;
             let stage = Stage::FusedCopy { side: *side, asynchronous: *asynchronous, coalesced: *coalesced, done: 0 };
             if b.stage != stage || b.tile.m != tile[0] * tile[1] {
                 return Err(ill());
             }
-            let stage = Stage::Copy { side: *side, asynchronous: *asynchronous, cut: *cut };
+            let stage = Stage::Copy { side: *side, asynchronous: *asynchronous };
             Ok(State { stage, tile: super::Tile { m: tile[0], n: 1, k: tile[1] }, ..b })
         }
         Term::Split(children) => {

@@ -23,7 +23,7 @@ pub use find::NotInSpace;
 pub use gather::{Dimension, Gather, Gathered};
 pub use language::{state_of, IllFormed, Role, Term};
 pub use places::Places;
-pub use plan::{BlockLoop, CoresPlan, Fill, Pair, Pipe, StagedLayout, Staging, Way};
+pub use plan::{strip_length, BlockLoop, CoresPlan, Fill, Pair, Pipe, StagedLayout, Staging, Way};
 pub use read::Incomplete;
 pub use schedule::{Schedule, Summary};
 pub use space::{Behind, Invariants, SaturationReport, Space, StoppedBy, TermLanguage};

@@ -154,6 +154,11 @@ pub struct CoresPlan {
     pub store_vector: u32,
 }
 
+/// k values that a strip has room for: all that the k loop's tiles reach, where the last one reaches beyond its part of k, too.
+pub fn strip_length(k: i64, tile: i64) -> i64 {
+    (k + tile - 1) / tile * tile
+}
+
 impl CoresPlan {
     /// The staging of a side.
     pub fn staging(&self, side: Side) -> &Staging {
@@ -201,8 +206,11 @@ impl CoresPlan {
             .filter_map(|side| {
                 let (layout, _) = self.staging(side).shared?;
                 let element = contraction.operand(side).dtype.bytes() as i64;
-                let buffers = if self.way(side) == Way::Tile { self.pipe.buffers() } else { 1 };
-                Some(layout.elements(self.spatial(side), self.staged_k(side)) * element * buffers)
+                let (k, buffers) = match self.way(side) {
+                    Way::Strip => (strip_length(self.k_part, self.k_tile), 1),
+                    _ => (self.k_tile, self.pipe.buffers()),
+                };
+                Some(layout.elements(self.spatial(side), k) * element * buffers)
             })
             .sum()
     }

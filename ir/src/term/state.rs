@@ -161,8 +161,6 @@ pub enum Stage {
         side: Side,
         /// Filled by cp.async.
         asynchronous: bool,
-        /// Its last tile along k reaches into the next part of k.
-        cut: bool,
     },
     /// The fused copy loop, to be split; `tile.k` is then 1 and `tile.m` the fused length.
     FusedCopy {

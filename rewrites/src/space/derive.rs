@@ -110,13 +110,44 @@ impl Writer<'_> {
         }
         for side in [Side::A, Side::B] {
             let staging = *self.plan.staging(side);
-            if staging.shared.is_some() {
+            if let Some((_, fill)) = staging.shared {
                 self.cache_read(self.contraction, main, side, "shared", &shared_name(side));
+                if !fill.coalesced {
+                    // Neighbouring threads run across the rows.
+                    let last = self.contraction.operand(side).dims.len() - 1;
+                    self.iterate(&shared_name(side), &[&[last][..], &(0..last).collect::<Vec<_>>()].concat());
+                }
             }
-            if staging.local.is_some() {
+            if let Some(vector) = staging.local {
                 self.cache_read(self.contraction, main, side, "local", &local_name(side));
+                if vector > 1 {
+                    // The vector loop has to be innermost.
+                    let (at, _) = self.fragment_axis(side);
+                    let others = (0..self.contraction.operand(side).dims.len()).filter(|i| *i != at);
+                    self.iterate(&local_name(side), &others.chain([at]).collect::<Vec<_>>());
+                }
             }
         }
+    }
+
+    /// The iterators of an operand's copy in the order that its loops are to have: `compute_at` makes a loop for each in turn.
+    /// `reorder` of the loops would ask for affine bindings, and guards along both axes are none.
+    fn iterate(&mut self, block: &str, order: &[usize]) {
+        if !order.is_sorted() {
+            self.call("reorder_block_iter_var", [var(block), json!(order)]);
+        }
+    }
+
+    /// Position of the dimension along which a fragment's accesses run, and how many elements of it a thread has.
+    fn fragment_axis(&self, side: Side) -> (usize, i64) {
+        let along_k = self.plan.staging(side).shared.is_some_and(|(layout, _)| !layout.k_major);
+        let (axis, run) = match (along_k, side) {
+            (true, _) => (Axis::K, self.plan.k_step),
+            (false, Side::A) => (Axis::M, self.plan.registers.m),
+            (false, Side::B) => (Axis::N, self.plan.registers.n),
+        };
+        let dims = &self.contraction.operand(side).dims;
+        (dims.iter().position(|d| *d == axis).unwrap_or(dims.len() - 1), run)
     }
 
     /// Splits m or n into the loops of the plan; parts of extent 1 are left out.
@@ -255,19 +286,14 @@ impl Writer<'_> {
         }
     }
 
-    /// The cooperative copy: all its loops fused, in rows of the source or across, then (serial, threads, vector).
+    /// The cooperative copy: all its loops fused, then (serial, threads, vector).
     fn fill(&mut self, side: Side, fill: Fill) {
         let rank = self.contraction.operand(side).dims.len();
         let loops = self.name("copy_loops");
         self.named("get_loops", [var(&shared_name(side))], &loops);
-        let mut order: Vec<Value> = (1..=rank).rev().map(|i| from_end(&loops, i)).collect();
-        if !fill.coalesced && rank > 1 {
-            order.rotate_right(1);
-            self.call("reorder", order.clone());
-        }
         let fused = if rank > 1 {
             let fused = self.name("copy_fused");
-            self.named("fuse", order, &fused);
+            self.named("fuse", (1..=rank).rev().map(|i| from_end(&loops, i)), &fused);
             var(&fused)
         } else {
             from_end(&loops, 1)
@@ -333,28 +359,14 @@ impl Writer<'_> {
         for side in [Side::A, Side::B] {
             let staging = *self.plan.staging(side);
             let Some(vector) = staging.local.filter(|v| *v > 1) else { continue };
-            let along_k = staging.shared.is_some_and(|(layout, _)| !layout.k_major);
-            let axis = if along_k { Axis::K } else { side.spatial() };
-            let run = match (along_k, side) {
-                (true, _) => self.plan.k_step,
-                (false, Side::A) => self.plan.registers.m,
-                (false, Side::B) => self.plan.registers.n,
-            };
-            let dims = &self.contraction.operand(side).dims;
-            let rank = dims.len();
-            let position = dims.iter().position(|d| *d == axis).unwrap_or(rank - 1);
+            let run = self.fragment_axis(side).1;
             let loops = self.name("fragment_loops");
             self.named("get_loops", [var(&local_name(side))], &loops);
-            let mut target = from_end(&loops, rank - position);
+            let mut target = from_end(&loops, 1);
             if run > i64::from(vector) {
                 let (outer, inner) = (self.name("fragment_outer"), self.name("fragment_vector"));
                 self.split_into(target, vec![Value::Null, json!(vector)], &[outer, inner.clone()]);
                 target = var(&inner);
-            }
-            // The vector loop has to be innermost.
-            let after: Vec<Value> = (position + 1..rank).map(|i| from_end(&loops, rank - i)).collect();
-            if !after.is_empty() {
-                self.call("reorder", after.into_iter().chain([target.clone()]));
             }
             self.call("vectorize", [target]);
         }

@@ -352,14 +352,10 @@ fn a_rule_without_its_side_condition_is_caught() {
         println!("{:?}: {caught:?}", mutant.removed);
         assert!(matches!(caught, Caught::Limits(_)), "{}: {caught:?}", mutant.removed);
     }
-    for mutant in [
-        mutant(SwizzleRows, |m| (m.shape, m.menu.tile_m, m.menu.tile_n) = ([24, 32, 32], vec![24], vec![16])),
-        mutant(CopyAcross, |m| (m.shape, m.menu.tile_k) = ([32, 32, 36], vec![4])),
-    ] {
-        let caught = mutant.catch();
-        println!("{:?}: {caught:?}", mutant.removed);
-        assert!(matches!(caught, Caught::Replay(_)), "{}: {caught:?}", mutant.removed);
-    }
+    let mutant = mutant(SwizzleRows, |m| (m.shape, m.menu.tile_m, m.menu.tile_n) = ([24, 32, 32], vec![24], vec![16]));
+    let caught = mutant.catch();
+    println!("{:?}: {caught:?}", mutant.removed);
+    assert!(matches!(caught, Caught::Replay(_)), "{}: {caught:?}", mutant.removed);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What keeps decisions about single threads out of a space: a menu without the size, or a condition of a rule. Here a
 //! question that leaves decisions open is put to the rules' own conditions; what these refuse is what is said.
 use super::fixed::{Fixed, Operand};
-use satune_ir::term::{Axis, Contraction, Pair, Pipe, Side, StagedLayout};
+use satune_ir::term::{strip_length, Axis, Contraction, Pair, Pipe, Side, StagedLayout};
 use satune_rewrites::space::conditions::*;
 use satune_rewrites::space::{Limits, Menu};
 
@@ -218,7 +218,10 @@ impl Asked<'_> {
         let mut both = sides.map(|side| {
             let o = fixed.operand(side);
             match (o.hoisted, fixed.k) {
-                (Some(true), _) => Some(of(side, strip, None)),
+                (Some(true), k) => {
+                    let long = k.map_or(strip, |tile| strip_length(strip, tile));
+                    Some(of(side, long, None))
+                }
                 (Some(false), Some(k)) => Some(of(side, k, Some(pipe.buffers()))),
                 // Where a copy stands that is only said to be shared is open; a tile in one buffer is the smaller one.
                 (None, Some(k)) if o.staged() => Some(of(side, k, Some(1))),
@@ -250,6 +253,9 @@ impl Asked<'_> {
         let spatial = fixed.block.map(|b| if side == Side::A { b.m } else { b.n });
         let lengths = if o.hoisted == Some(true) { strips.iter().copied().map(Some).collect() } else { vec![k] };
         let layouts = o.layouts(chunk(info));
+        let all = self.c.extent(Axis::K);
+        let parts = fixed.split.map_or(1, |parts| parts.max(1));
+        let cut_at = |k: Option<i64>| k.is_some_and(|k| o.hoisted == Some(false) && cut([all / parts, all], k));
         let ways: Vec<Held> = layouts
             .iter()
             .flat_map(|layout| lengths.iter().map(move |k| (*layout, *k)))
@@ -259,6 +265,7 @@ impl Asked<'_> {
                 if row.is_some() {
                     swizzle_rows(side, info, layout, [row.unwrap_or(1); 2])?;
                 }
+                swizzle_parts(side, layout, cut_at(k))?;
                 match k.filter(|_| o.hoisted == Some(true)) {
                     // Which layout strips have depends on their length alone.
                     Some(k) => strip_offered(side, info, layout, [spatial.unwrap_or(1), k]),
@@ -271,11 +278,6 @@ impl Asked<'_> {
         }
         let along_k = info.contiguous_along(Axis::K);
         let element = i64::from(info.dtype.bytes());
-        let all = self.c.extent(Axis::K);
-        let tiles = if o.hoisted == Some(true) { self.menu.tile_k.clone() } else { fixed.k.into_iter().collect() };
-        if let (Some(false), Some(parts)) = (o.coalesced, fixed.split) {
-            self.ask(copy_across(side, false, cut([all / parts.max(1), all], &tiles)));
-        }
         if let Some(vector) = o.fill.map(i64::from) {
             self.ask(copy_bytes(side, vector, element));
             self.ask(copy_rows(side, vector, self.c.row(side)));

@@ -210,9 +210,16 @@ pub fn range_of_parts(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64,
     let (mut lo, mut hi) = range_under(form, clauses, ranges);
     for clause in clauses {
         let Pred::Lt(e, bound) = clause else { continue };
-        let Some((atom, own)) = e.terms.first() else { continue };
-        let Some((_, all)) = form.terms.iter().find(|(a, _)| a == atom) else { continue };
-        let Some(factor) = all.checked_div(*own).filter(|f| *f != 0 && all % own == 0) else { continue };
+        // What the form has of a term of the clause.
+        let times = |(atom, own): &(Atom, i64)| {
+            let (_, all) = form.terms.iter().find(|(a, _)| a == atom)?;
+            all.checked_div(*own).filter(|f| *f != 0 && all % own == 0)
+        };
+        let Some(factor) = e.terms.iter().find_map(times) else { continue };
+        // `e` is the form over a number, in another shape: 2 w + l // 4 of 32 w + 4 l + r, over 16.
+        if factor > 1 && form.range(ranges).0 >= 0 && form.divided(factor, ranges) == *e {
+            hi = hi.min(bound.saturating_mul(factor) - 1);
+        }
         let most = (bound - 1).saturating_mul(factor);
         let rest = form.plus(e, -factor).range(ranges);
         if factor > 0 {
@@ -249,5 +256,16 @@ mod tests {
         assert_eq!(form.range(&ranges), (0, 127));
         assert_eq!(range_of_parts(&form, &guard, &ranges), (0, 79));
         assert_eq!(range_of_parts(&form.scaled(-1), &guard, &ranges), (-79, 0));
+        // 32 (t // 8) + 4 (t % 8) + r where 2 (t // 8) + t % 8 // 4 < 3.
+        let [t, r] = [3, 4].map(|i| Linear::var(VarId(i)));
+        let ranges: Ranges = [(VarId(3), (0, 15)), (VarId(4), (0, 3))].into_iter().collect();
+        let (high, low) = (t.divided(8, &ranges), t.remainder(8, &ranges));
+        let guard = [Pred::Lt(high.scaled(2).plus(&low.divided(4, &ranges), 1), 3)];
+        let form = high.scaled(32).plus(&low, 4).plus(&r, 1);
+        assert_eq!(range_of_parts(&form, &guard, &ranges), (0, 47));
+        // 32 (t % 2) + t // 2 where 8 (t % 2) + t // 2 // 4 < 9, whose quotient comes first.
+        let (high, low) = (t.remainder(2, &ranges), t.divided(2, &ranges));
+        let guard = [Pred::Lt(high.scaled(8).plus(&low.divided(4, &ranges), 1), 9)];
+        assert_eq!(range_of_parts(&high.scaled(32).plus(&low, 1), &guard, &ranges), (0, 35));
     }
 }

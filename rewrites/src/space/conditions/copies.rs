@@ -29,15 +29,9 @@ pub fn copy_coalesced(side: Side, vector: i64, coalesced: bool) -> Held {
     unless(vector == 1 || coalesced, Refusal::CopyCoalesced { side })
 }
 
-/// Whether the last tile along k, of one of these sizes, reaches into the next part of k: of a strip it is not known which.
-pub fn cut([part, all]: [i64; 2], tiles: &[i64]) -> bool {
-    part != all && tiles.iter().any(|tile| part % (*tile).max(1) != 0)
-}
-
-/// A copy runs across the operand's rows only where its tiles end with their part of k: what is guarded against the next part has no
-/// affine binding, and `reorder` does not change its loops.
-pub fn copy_across(side: Side, coalesced: bool, cut: bool) -> Held {
-    unless(coalesced || !cut, Refusal::CopyAcross { side })
+/// Whether the last tile along k reaches into the next part of k.
+pub fn cut([part, all]: [i64; 2], tile: i64) -> bool {
+    part != all && part % tile.max(1) != 0
 }
 
 /// Wide accesses leave no thread without an element.

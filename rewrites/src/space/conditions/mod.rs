@@ -8,8 +8,8 @@ mod staging;
 pub mod stream;
 
 pub use copies::{
-    async_bytes, async_rows, copy_across, copy_bytes, copy_coalesced, copy_rows, copy_runs, copy_threads, cut,
-    store_along, store_bytes, store_divides, store_rows, WIDTHS,
+    async_bytes, async_rows, copy_bytes, copy_coalesced, copy_rows, copy_runs, copy_threads, cut, store_along,
+    store_bytes, store_divides, store_rows, WIDTHS,
 };
 pub use loops::{
     accumulators_fit, divides, group_divides, in_place, long_parts, one_kernel_parts, parts_divide, plain_parts,
@@ -19,5 +19,5 @@ pub use refusal::{Held, Refusal};
 pub use staged::Staged;
 pub use staging::{
     chunk, fragment_bytes, fragment_run, fragment_sums, layout_offered, offered, overlap_staged, overlap_sums,
-    shared_fits, staged_sums, strip_layout, strip_offered, swizzle_rows,
+    shared_fits, staged_sums, strip_layout, strip_offered, swizzle_parts, swizzle_rows,
 };

@@ -64,6 +64,11 @@ pub enum Refusal {
     )]
     SwizzleRows { side: Side, row: i64, bytes: i64 },
     #[error(
+        "transform_layout: xor of {side} along k, but tiles along k reach into the next part of k, where a tile begins between two \
+         swizzled rows"
+    )]
+    SwizzleParts { side: Side },
+    #[error(
         "cache_read shared above k: a strip of {side} {}; no other layout is offered",
         if *.along_k {
             "is x-major xor where its length is a power of two, else k-major and padded".into()
@@ -80,8 +85,6 @@ pub enum Refusal {
     CopyRuns { side: Side, vector: i64, run: i64 },
     #[error("vectorize copy: {side} is copied by columns, so neighbouring elements are not in one access")]
     CopyCoalesced { side: Side },
-    #[error("fuse copy: {side} is copied by columns, but tiles along k reach into the next part of k, where `reorder` finds no affine binding")]
-    CopyAcross { side: Side },
     #[error("split copy: {threads} threads times {vector} elements are {all}; the tile of {side} has {tile}")]
     CopyThreads { side: Side, threads: i64, vector: i64, all: i64, tile: i64 },
     #[error("cp.async: {vector} elements of {side} are {bytes} bytes; it moves 4 at least")]

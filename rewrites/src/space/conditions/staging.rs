@@ -50,6 +50,12 @@ pub fn swizzle_rows(side: Side, operand: &OperandInfo, layout: StagedLayout, [sp
     unless(!layout.swizzle || power, Refusal::SwizzleRows { side, row, bytes: i64::from(operand.dtype.bytes()) })
 }
 
+/// Swizzled rows along k begin at a whole row of the operand, so that the xor stays inside the tile. Where tiles reach into the next
+/// part of k (`cut`), those of the next part begin between two.
+pub fn swizzle_parts(side: Side, layout: StagedLayout, cut: bool) -> Held {
+    unless(!layout.swizzle || layout.k_major || !cut, Refusal::SwizzleParts { side })
+}
+
 /// All layouts that [`layout_offered`] takes.
 pub fn offered(side: Side, operand: &OperandInfo) -> impl Iterator<Item = StagedLayout> + '_ {
     let pad = chunk(operand);

@@ -1,15 +1,18 @@
 //! `cache_read` with `compute_at`: operands to shared memory above or in the k loop, to registers at the inner k loop.
 use crate::space::conditions::{
-    async_bytes, cut, fragment_bytes, fragment_run, fragment_sums, offered, overlap_staged, shared_fits, staged_sums,
-    strip_layout, swizzle_rows, Staged, WIDTHS,
+    async_bytes, fragment_bytes, fragment_run, fragment_sums, offered, overlap_staged, shared_fits, staged_sums,
+    strip_layout, swizzle_parts, swizzle_rows, Staged, WIDTHS,
 };
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::{Axis, Pipe, Place, Side, Stage, StagedLayout, State, Term, Tile};
+use satune_ir::term::{strip_length, Axis, Pipe, Place, Side, Stage, StagedLayout, State, Term, Tile};
 
-/// Layouts that a tile of an operand may take in shared memory.
-fn layouts(engine: &Engine<'_>, side: Side, extents: [i64; 2]) -> Vec<StagedLayout> {
+/// Layouts that a tile of an operand may take in shared memory. `cut`: tiles reach into the next part of k.
+fn layouts(engine: &Engine<'_>, side: Side, extents: [i64; 2], cut: bool) -> Vec<StagedLayout> {
     let operand = engine.contraction.operand(side);
-    let swizzles = |l: &StagedLayout| engine.holds(Condition::SwizzleRows, swizzle_rows(side, operand, *l, extents));
+    let swizzles = |l: &StagedLayout| {
+        engine.holds(Condition::SwizzleRows, swizzle_rows(side, operand, *l, extents))
+            && engine.holds(Condition::SwizzleParts, swizzle_parts(side, *l, cut))
+    };
     offered(side, operand).filter(swizzles).collect()
 }
 
@@ -45,7 +48,6 @@ impl Rule for SharedStrip {
         if engine.menu.tile_k.iter().all(|size| *size >= k) {
             return;
         }
-        let cut = cut([k, engine.contraction.extent(Axis::K)], &engine.menu.tile_k);
         for side in [Side::A, Side::B] {
             if state.b != Place::Global || state.place(side) != Place::Global {
                 continue;
@@ -61,7 +63,7 @@ impl Rule for SharedStrip {
             if !engine.holds(Condition::StripFits, shared_fits(strips, engine.limits.shared_bytes)) {
                 continue;
             }
-            let fill = engine.nest(copy_state(state, (side, layout), tile, (false, cut)));
+            let fill = engine.nest(copy_state(state, (side, layout), tile, false));
             let body = engine.nest(state.with_place(side, Place::strip(layout, k)));
             engine.equals(Term::Strip { side, layout, tile, children: [fill, body] });
         }
@@ -70,8 +72,8 @@ impl Rule for SharedStrip {
 
 /// `(for k body)` has been entered: `nest = (read X shared fill nest')`, A before B, for operands that are no strips.
 ///
-/// Side condition: what is staged by now fits in shared memory with the buffers of the k loop's overlap; cp.async moves
-/// at least 4 bytes at a time.
+/// Side condition: what is staged by now fits in shared memory with the buffers of the k loop's overlap; swizzled rows begin
+/// where the operand's do; cp.async moves at least 4 bytes at a time.
 pub struct Shared;
 
 impl Rule for Shared {
@@ -94,10 +96,11 @@ impl Rule for Shared {
             let operand = engine.contraction.operand(side);
             let bytes = i64::from(operand.dtype.bytes());
             let tile = [state.tile.get(side.spatial()), state.tile.k];
-            for layout in layouts(engine, side, tile) {
+            for layout in layouts(engine, side, tile, strips.cut) {
                 let with = state.with_place(side, Place::Shared(layout));
+                let strip = strip_length(strips.k, state.tile.k);
                 let both = [Side::A, Side::B].map(|s| match strips.has(s) {
-                    true => staged(engine, state, (s, with.place(s)), strips.k, None),
+                    true => staged(engine, state, (s, with.place(s)), strip, None),
                     false => staged(engine, state, (s, with.place(s)), state.tile.k, buffers),
                 });
                 let asynchronous = matches!(pipe, Pipe::Async(_));
@@ -108,7 +111,7 @@ impl Rule for Shared {
                 if !fits || !engine.holds(Condition::AsyncBytes, wide || async_bytes(side, 1, bytes).is_ok()) {
                     continue;
                 }
-                let fill = engine.nest(copy_state(state, (side, layout), tile, (asynchronous, strips.cut)));
+                let fill = engine.nest(copy_state(state, (side, layout), tile, asynchronous));
                 let stage = if more { state.stage } else { Stage::CtaVthread { m: true } };
                 let body = engine.nest(State { stage, ..*state }.with_place(side, Place::Shared(layout)));
                 engine.equals(Term::Stage { side, layout, pipe, strips, more, tile, children: [fill, body] });
@@ -118,13 +121,8 @@ impl Rule for Shared {
 }
 
 /// The state of the cooperative copy of a tile.
-fn copy_state(
-    state: &State,
-    (side, layout): (Side, StagedLayout),
-    tile: [i64; 2],
-    (asynchronous, cut): (bool, bool),
-) -> State {
-    let stage = Stage::Copy { side, asynchronous, cut };
+fn copy_state(state: &State, (side, layout): (Side, StagedLayout), tile: [i64; 2], asynchronous: bool) -> State {
+    let stage = Stage::Copy { side, asynchronous };
     let tile = Tile { m: tile[0], n: 1, k: tile[1] };
     State { team: state.team, stage, tile, a: Place::Global, b: Place::Global, c: Place::Global, swapped: false }
         .with_place(side, Place::Shared(layout))

@@ -1,14 +1,12 @@
 //! The schedule of a cooperative copy: `fuse` its two loops, `split` into (serial, threads, vector), `bind`,
 //! `vectorize`.
 use crate::space::conditions::{
-    async_bytes, async_rows, copy_across, copy_bytes, copy_coalesced, copy_rows, copy_runs, copy_threads, WIDTHS,
+    async_bytes, async_rows, copy_bytes, copy_coalesced, copy_rows, copy_runs, copy_threads, WIDTHS,
 };
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Place, Role, Side, Stage, State, Team, Term};
 
 /// `copy(x, k) = fuse(x, k) copy(x * k)`: neighbouring threads run along the operand's rows in global memory, or across.
-///
-/// Side condition: across rows, no tile along k reaches into the next part of k.
 pub struct FuseCopy;
 
 impl Rule for FuseCopy {
@@ -17,20 +15,17 @@ impl Rule for FuseCopy {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let (Term::Nest(_), Stage::Copy { side, asynchronous, cut }) = (node, state.stage) else { return };
+        let (Term::Nest(_), Stage::Copy { side, asynchronous }) = (node, state.stage) else { return };
         let tile = [state.tile.m, state.tile.k];
         for coalesced in [true, false] {
             // A tile of one row is the same either way.
             if !coalesced && (tile[0] == 1 || tile[1] == 1) {
                 continue;
             }
-            if !engine.holds(Condition::CopyAcross, copy_across(side, coalesced, cut)) {
-                continue;
-            }
             let stage = Stage::FusedCopy { side, asynchronous, coalesced, done: 0 };
             let fused = state.tile.with(Axis::M, tile[0] * tile[1]).with(Axis::K, run_along(engine, side, &tile));
             let body = engine.nest(State { stage, tile: fused, ..*state });
-            engine.equals(Term::Fuse { side, asynchronous, cut, coalesced, tile, body: [body] });
+            engine.equals(Term::Fuse { side, asynchronous, coalesced, tile, body: [body] });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `split` of the reduction, and the overlap (`software_pipeline`, `double_buffer`) annotated on its outer loop.
 use crate::space::conditions::{cut, overlap_staged, overlap_sums, shared_fits, strip_repeats, Staged};
-use crate::space::{Engine, Rule};
-use satune_ir::term::{Axis, Pipe, Place, Role, Side, Stage, StagedLayout, State, Strips, Term};
+use crate::space::{Condition, Engine, Rule};
+use satune_ir::term::{strip_length, Axis, Pipe, Place, Role, Side, Stage, StagedLayout, State, Strips, Term};
 
 /// `nest(K) = for k in pipeline(ceil(K / f)): nest(f)` for every k tile on the menu and every overlap that the GPU has.
 ///
@@ -32,10 +32,18 @@ impl Rule for KLoop {
             if any && strip_repeats(size, total).is_err() {
                 continue;
             }
+            let long = strip_length(total, size);
+            let strip = |side: Side| super::cache_read::staged(engine, state, (side, state.place(side)), long, None);
+            if any
+                && !engine
+                    .holds(Condition::StripFits, shared_fits([Side::A, Side::B].map(strip), engine.limits.shared_bytes))
+            {
+                continue;
+            }
             for pipe in &pipes {
                 let place = |side: Side| if strips.has(side) { state.place(side) } else { Place::Shared(plain) };
                 let staged = |side: Side| {
-                    let (k, tile) = if strips.has(side) { (total, None) } else { (size, Some(pipe.buffers())) };
+                    let (k, tile) = if strips.has(side) { (long, None) } else { (size, Some(pipe.buffers())) };
                     super::cache_read::staged(engine, state, (side, place(side)), k, tile)
                 };
                 // Of two tiles the smaller one at least is copied.
@@ -49,7 +57,7 @@ impl Rule for KLoop {
                 if *pipe != Pipe::Plain && shared_fits(both, engine.limits.shared_bytes).is_err() {
                     continue;
                 }
-                let cut = cut([total, engine.contraction.extent(Axis::K)], &[size]);
+                let cut = cut([total, engine.contraction.extent(Axis::K)], size);
                 let stage = Stage::Staging { pipe: *pipe, strips: Strips { cut, ..strips } };
                 let body = engine.nest(State { stage, tile: state.tile.with(Axis::K, size), ..*state });
                 let extent = (total + size - 1) / size;
