@@ -203,12 +203,14 @@ fn an_illegal_question_names_the_condition_with_its_numbers() {
     assert!(answers[0]["reasons"].to_string().contains("3 stages of cp.async need sm_80 or later"), "{answers:?}");
     let answers = ask("gemm:256,250,256,f32", &["B fill 4"]);
     assert!(answers[0]["reasons"].to_string().contains("not aligned in rows of B of 250 elements"), "{answers:?}");
-    // Parts of 100 values of k, which no tile of eight ends with; a strip's tile is any.
-    let cut = ["split 2, k 8, A: shared at-k columns", "split 2, A: shared above-k columns"];
-    for answer in ask("gemm:64,64,200,f32", &cut) {
-        let reasons = answer["reasons"].to_string();
-        assert!(reasons.contains("tiles along k reach into the next part of k"), "{answer}");
-    }
+    // Parts of 500 values of k, which no tile of eight ends with.
+    let answers = ask(
+        "gemm:64,64,1000,f32",
+        &["split 2, k 8, A: shared at-k x-major xor", "split 2, k 8, A: shared at-k columns"],
+    );
+    let reasons = answers[0]["reasons"].to_string();
+    assert!(reasons.contains("tiles along k reach into the next part of k"), "{answers:?}");
+    assert_eq!(answers[1]["in_space"], true, "{answers:?}");
 }
 
 #[test]
