@@ -21,20 +21,27 @@ pub(super) fn read(
     gpu: &Descriptor,
     limits: (Fuel, Duration),
 ) -> Result<GivenSchedule, Failure> {
-    let path = Path::new(named);
     let failed = |e: String| Failure::Input(format!("--given {named}: {e}"));
-    if !path.is_file() {
-        // A name with a suffix is that of a file which is not there.
-        if named.contains('.') && !named.contains([' ', ',', '{']) {
-            return Err(failed(
-                "there is no such file; schedules are named by one, or in the words of why-not (`satune why-not --help`)".into(),
-            ));
-        }
-        return of_space(named, work, gpu, limits);
-    }
+    let Some(path) = file_of(named).map_err(failed)? else { return of_space(named, work, gpu, limits) };
     match Written::read(path, work.workload()).map_err(failed)? {
         Written::Plan { text, .. } => of_space(&text, work, gpu, limits),
         Written::Program(program) => of_program(work.workload(), *program).map_err(failed),
+    }
+}
+
+/// The file that a schedule is named by; none where it is said in words.
+///
+/// # Errors
+/// Where it is named by a file that is not there: a name with a suffix.
+pub(super) fn file_of(named: &str) -> Result<Option<&Path>, String> {
+    let path = Path::new(named);
+    match path.is_file() {
+        true => Ok(Some(path)),
+        false if named.contains('.') && !named.contains([' ', ',', '{']) => Err(
+            "there is no such file; schedules are named by one, or in the words of why-not (`satune why-not --help`)"
+                .into(),
+        ),
+        false => Ok(None),
     }
 }
 

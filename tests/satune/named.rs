@@ -111,6 +111,9 @@ fn what_is_no_schedule_of_the_program_is_refused() {
     let idle = given("rowsum:64,512,f32", "h200", &files[3]);
     assert!(idle["refused"].as_str().unwrap().starts_with("not in the space: 0 threads"), "{idle}");
     assert!(failed("rowsum:64,512,f32", "nothing.json").contains("there is no such file"));
+    let asked = satune(&["why-not", "rowsum:64,512,f32", "nothing.json", "--gpu", "h200"]);
+    assert_eq!(asked.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&asked.stderr).contains("nothing.json: there is no such file"));
 }
 
 /// What `satune` says, where it succeeds.

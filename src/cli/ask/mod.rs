@@ -300,9 +300,9 @@ fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fix
     let in_file =
         |path: &Path| given::plan_in(path, problem).map_err(|e| Failure::Input(format!("{}: {e}", path.display())));
     for text in &args.schedules {
-        match Path::new(text) {
-            path if path.is_file() => out.push(of_plan(path, in_file(path)?, problem)?),
-            _ => out.extend(questions_of(text, problem)?),
+        match given::file_of(text).map_err(|e| Failure::Input(format!("{text}: {e}")))? {
+            Some(path) => out.push(of_plan(path, in_file(path)?, problem)?),
+            None => out.extend(questions_of(text, problem)?),
         }
     }
     let traced = |path: &Path| traced_plan(path, problem);
