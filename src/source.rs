@@ -7,11 +7,10 @@ use crate::reference::Plain;
 use crate::scheduled::GivenSchedule;
 use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
-use satune_ir::affine::constant;
 use satune_ir::term::stream::StreamBlock;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
-use satune_ir::{files, visit, Buffer, BufferId, ForKind, Program, Stmt};
+use satune_ir::{files, visit, BufferId, ForKind, Program, Stmt};
 use satune_rewrites::space::stream::contractions;
 use satune_rewrites::space::{contraction, explored, on_tensor_cores, EncodeError};
 use satune_rewrites::tree::has_blocks;
@@ -344,7 +343,7 @@ fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
 pub fn given_shapes(text: &str, explored: &Program) -> Vec<Vec<i64>> {
     let Ok(given) = tvmscript::parse(text) else { return Vec::new() };
     let all = |program: &Program| -> Option<Vec<Vec<i64>>> {
-        program.params.iter().map(|id| shape(program.buffer(*id))).collect()
+        program.params.iter().map(|id| program.buffer(*id).extents()).collect()
     };
     let (Some(mut shapes), Some(now)) = (all(&given), all(explored)) else { return Vec::new() };
     if shapes.len() != now.len() {
@@ -360,11 +359,6 @@ pub fn given_shapes(text: &str, explored: &Program) -> Vec<Vec<i64>> {
         shapes.clear();
     }
     shapes
-}
-
-/// The shape of a buffer, where it is made of constants.
-pub fn shape(buffer: &Buffer) -> Option<Vec<i64>> {
-    buffer.shape.iter().map(constant).collect()
 }
 
 fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {

@@ -116,7 +116,7 @@ fn covered(
 ) -> Result<bool> {
     for read in &reader.block.reads {
         let buffer = s.program().buffer(read.buffer);
-        let Some(shape) = buffer.shape.iter().map(constant).collect::<Option<Vec<i64>>>() else { return Ok(false) };
+        let Some(shape) = buffer.extents() else { return Ok(false) };
         let mut produced: Option<Vec<Interval>> = None;
         let mut written = false;
         for writer in writers {

@@ -17,7 +17,7 @@
 //!
 //! Padding is written by the blocks that write the buffer, where their loops run over it row by row; by a block of its own
 //! after the last of them otherwise; and taken as given where nothing writes it.
-use crate::arith::{constant, int, Domains};
+use crate::arith::{int, Domains};
 use crate::index_map::{IndexMap, MapError};
 use crate::reindexed::Rewriter;
 use crate::schedule::{Result, Schedule};
@@ -33,7 +33,7 @@ pub use plan::{Padding, Plan};
 pub fn legal(s: &Schedule, block: BlockId, write: bool, index: i64, map: &IndexMap, pad: Padding) -> Result<Plan> {
     let buffer = regions::access(s, block, index, write)?.buffer;
     let old = s.program().buffer(buffer);
-    let shape: Vec<i64> = old.shape.iter().map(constant).collect::<Option<_>>().ok_or_else(|| {
+    let shape = old.extents().ok_or_else(|| {
         ScheduleError::value(format!("The shape of buffer {} is not constant", old.name)).at_block(block)
     })?;
     if shape.len() != map.params.len() {

@@ -1,7 +1,7 @@
 //! A schedule that is named, from wherever it is: `--given`, and the questions of `why-not` that are files.
 use super::{ask, Failure};
 use crate::scheduled::{replayed, GivenSchedule};
-use crate::source::{shape, Work};
+use crate::source::Work;
 use crate::workload::Workload;
 use satune_extract::Descriptor;
 use satune_ir::term::Schedule;
@@ -100,7 +100,7 @@ fn of_program(problem: &dyn Workload, program: Program) -> Result<GivenSchedule,
     let buffers = |p: &Program| -> Vec<String> {
         let told = |id: &BufferId| {
             let buffer = p.buffer(*id);
-            let extents: Vec<String> = shape(buffer).unwrap_or_default().iter().map(i64::to_string).collect();
+            let extents: Vec<String> = buffer.extents().unwrap_or_default().iter().map(i64::to_string).collect();
             format!("{} of {}", buffer.dtype.name(), extents.join("x"))
         };
         p.params.iter().map(told).collect()

@@ -18,7 +18,7 @@ pub(super) fn extension(report: &Report, c: &CandidateReport, made: &Scheduled, 
             kernel.params().zip(args).any(|((_, array), a)| array.written && *a == Argument::Param(number))
         });
         let given = report.shapes.get(number).cloned();
-        let shape = given.or_else(|| source::shape(buffer));
+        let shape = given.or_else(|| buffer.extents());
         let shape =
             shape.ok_or_else(|| Failure::Input(format!("the shape of {} is not made of constants", buffer.name)))?;
         // What it leaves of what was there is the caller's.

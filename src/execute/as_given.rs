@@ -1,7 +1,6 @@
 //! Whether the program that is explored computes what the given one says, and where it does not.
 use super::values::{place, InputKind, Inputs};
 use crate::agreement;
-use satune_ir::affine::constant;
 use satune_ir::interp::{self, in_double, slice, Array, Bounds};
 use satune_ir::{BufferId, Program};
 use satune_rewrites::tree::all_realizes;
@@ -20,7 +19,7 @@ pub fn difference(explored: &Program, given: &Program) -> Option<String> {
     let realizes = all_realizes(&given.body.block.body);
     let written: BTreeSet<BufferId> = realizes.iter().flat_map(|r| &r.block.writes).map(|w| w.buffer).collect();
     let shapes = |program: &Program| {
-        let shape = |p: &BufferId| program.buffer(*p).shape.iter().map(constant).collect::<Option<Vec<i64>>>();
+        let shape = |p: &BufferId| program.buffer(*p).extents();
         program.params.iter().map(shape).collect::<Option<Vec<_>>>()
     };
     let (own, other) = (shapes(given)?, shapes(explored)?);

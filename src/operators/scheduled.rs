@@ -4,7 +4,6 @@
 //! from the program makes this very program of it ([`read_plan`]).
 use super::{parse, Problem};
 use crate::scheduled::GivenSchedule;
-use satune_ir::affine::constant;
 use satune_ir::{DType, Program};
 use satune_rewrites::space::read_plan;
 
@@ -22,7 +21,7 @@ pub fn of_scheduled(program: &Program) -> Option<Problem> {
 fn with_parameters_of(program: &Program) -> Option<Vec<String>> {
     let parameter = |id| {
         let buffer = program.buffer(id);
-        Some((buffer.dtype, buffer.shape.iter().map(constant).collect::<Option<Vec<i64>>>()?))
+        Some((buffer.dtype, buffer.extents()?))
     };
     let parameters: Vec<(DType, Vec<i64>)> = program.params.iter().map(|id| parameter(*id)).collect::<Option<_>>()?;
     let [(dtype, a), (_, b), beside @ .., (out, result)] = parameters.as_slice() else { return None };

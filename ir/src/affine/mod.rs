@@ -1,6 +1,6 @@
 //! Affine arithmetic on index expressions: folding constructors, linear forms, intervals, proofs of `<=` over the values
 //! that variables take. Checked `i64` everywhere: what overflows is not simplified.
-use crate::{BinOp, DType, Expr, Range, VarId};
+use crate::{BinOp, Buffer, DType, Expr, Range, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,6 +16,13 @@ pub fn constant(e: &Expr) -> Option<i64> {
     match e {
         Expr::Int(v, _) => Some(*v),
         _ => None,
+    }
+}
+
+impl Buffer {
+    /// The shape in numbers; none where an extent is no constant.
+    pub fn extents(&self) -> Option<Vec<i64>> {
+        self.shape.iter().map(constant).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 use super::code::{ArrayInfo, BlockInfo, Bounds};
 use super::fault::Fault;
 use super::options::Options;
-use crate::{BufferId, DType, Expr, Program, Var, VarId};
+use crate::{BufferId, DType, Program, Var, VarId};
 use std::collections::HashMap;
 
 /// Statements and expressions nested deeper than this are refused, since they are compiled and run recursively.
@@ -114,10 +114,6 @@ impl<'p> Compiler<'p> {
 
     pub fn shape(&self, buffer: BufferId) -> Result<Vec<i64>, Fault> {
         let buffer = self.program.buffer(buffer);
-        let constant = |e: &Expr| match e {
-            Expr::Int(v, _) => Ok(*v),
-            _ => Err(self.invalid(format!("the shape of {} is not constant", buffer.name))),
-        };
-        buffer.shape.iter().map(constant).collect()
+        buffer.extents().ok_or_else(|| self.invalid(format!("the shape of {} is not constant", buffer.name)))
     }
 }

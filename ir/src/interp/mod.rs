@@ -42,7 +42,7 @@ pub use slice::{slice, Bounds, Slice};
 pub use value::{Array, Scalar};
 
 use crate::semantics::Function;
-use crate::{BufferId, DType, Expr, Program};
+use crate::{BufferId, DType, Program};
 use fault::Tuple;
 
 /// The value of an intrinsic of a name without prefix (`exp`, `pow`), of type `dtype`: computed in `f64`, then rounded.
@@ -96,9 +96,6 @@ pub fn run_while(
 /// The shape of a buffer, which has to be constant.
 fn constant_shape(program: &Program, buffer: BufferId) -> Result<Vec<i64>, Fault> {
     let buffer = program.buffer(buffer);
-    let extent = |e: &Expr| match e {
-        Expr::Int(v, _) => Ok(*v),
-        _ => Err(Fault::Inputs { reason: format!("the shape of the parameter {} is not constant", buffer.name) }),
-    };
-    buffer.shape.iter().map(extent).collect()
+    let none = || Fault::Inputs { reason: format!("the shape of the parameter {} is not constant", buffer.name) };
+    buffer.extents().ok_or_else(none)
 }

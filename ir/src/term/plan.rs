@@ -156,7 +156,8 @@ pub struct CoresPlan {
 
 /// k values that a strip has room for: all that the k loop's tiles reach, where the last one reaches beyond its part of k, too.
 pub fn strip_length(k: i64, tile: i64) -> i64 {
-    (k + tile - 1) / tile * tile
+    let tile = tile.max(1);
+    k.saturating_add(tile - 1) / tile * tile
 }
 
 impl CoresPlan {

@@ -273,8 +273,7 @@ fn shape_names(program: &Program, buffer: BufferId) -> String {
 /// The constant shape of a plain buffer.
 fn shape(program: &Program, id: BufferId) -> Result<Vec<i64>, String> {
     let buffer = program.buffer(id);
-    let dims: Option<Vec<i64>> = buffer.shape.iter().map(constant).collect();
-    match dims.filter(|_| buffer.strides.is_empty() && buffer.elem_offset.is_none()) {
+    match buffer.extents().filter(|_| buffer.strides.is_empty() && buffer.elem_offset.is_none()) {
         Some(dims) => Ok(dims),
         None => Err(format!("buffer `{}` is not a plain row-major array", buffer.name)),
     }

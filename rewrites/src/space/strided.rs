@@ -45,7 +45,7 @@ fn form(buffer: &Buffer) -> Option<Form> {
     if buffer.scope != "global" || !starts || (buffer.strides.is_empty() && buffer.elem_offset.is_none()) {
         return None;
     }
-    let shape = buffer.shape.iter().map(constant).collect::<Option<Vec<i64>>>()?;
+    let shape = buffer.extents()?;
     let whole = Form { shape: buffer.shape.clone(), of: (0..shape.len()).map(Some).collect() };
     if buffer.strides.is_empty() {
         return Some(whole);

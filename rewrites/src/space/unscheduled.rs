@@ -463,7 +463,7 @@ impl Undone {
             let copy = block(nest).filter(|b| self.moved.contains(&b.id) && b.init.is_none())?;
             let (to, place, value) = store(copy)?;
             let Expr::Load(from, indices) = value else { return None };
-            let shape = self.program.buffer(*from).shape.iter().map(constant).collect::<Option<Vec<i64>>>()?;
+            let shape = self.program.buffer(*from).extents()?;
             let same = self.program.buffer(*from).dtype == self.program.buffer(to).dtype;
             if !self.is_cache(*from) || !same || extents(copy, indices)? != shape {
                 return None;

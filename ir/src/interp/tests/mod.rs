@@ -2,7 +2,7 @@
 mod build;
 
 use super::*;
-use crate::{BinOp, DType, ForKind, Stmt, Var};
+use crate::{BinOp, DType, Expr, ForKind, Stmt, Var};
 use build::*;
 use std::sync::Arc;
 

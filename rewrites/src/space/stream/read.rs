@@ -248,8 +248,7 @@ fn number_of(v: &satune_ir::Var, block: &Block, order: &[usize]) -> Option<usize
 
 fn buffer(program: &Program, id: BufferId) -> Result<StreamBuffer, String> {
     let b = program.buffer(id);
-    let dims: Option<Vec<i64>> = b.shape.iter().map(constant).collect();
-    let dims = dims.ok_or_else(|| format!("the shape of buffer `{}` is no constant", b.name))?;
+    let dims = b.extents().ok_or_else(|| format!("the shape of buffer `{}` is no constant", b.name))?;
     if !b.strides.is_empty() || b.elem_offset.is_some() || b.scope != "global" {
         return Err(format!("buffer `{}` is not a plain row-major array in global memory", b.name));
     }
