@@ -218,7 +218,7 @@ pub fn range_of_parts(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64,
         let Some(factor) = e.terms.iter().find_map(times) else { continue };
         // `e` is the form over a number, in another shape: 2 w + l // 4 of 32 w + 4 l + r, over 16.
         if factor > 1 && form.range(ranges).0 >= 0 && form.divided(factor, ranges) == *e {
-            hi = hi.min(bound.saturating_mul(factor) - 1);
+            hi = hi.min(bound.saturating_mul(factor).saturating_sub(1));
         }
         let most = (bound - 1).saturating_mul(factor);
         let rest = form.plus(e, -factor).range(ranges);

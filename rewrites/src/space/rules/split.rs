@@ -5,6 +5,8 @@ use satune_ir::term::{strip_length, Axis, Pipe, Place, Role, Side, Stage, Staged
 
 /// `nest(K) = for k in pipeline(ceil(K / f)): nest(f)` for every k tile on the menu and every overlap that the GPU has.
 ///
+/// Side condition: strips have room for whole tiles, though the last one is cut (its values beyond the end are guarded).
+///
 /// Only to keep the space small: an overlapped loop has a tile to copy, which fits in shared memory with its buffers beside
 /// the strips (without accumulators nothing is copied); where there are strips the loop runs more than once.
 pub struct KLoop;
@@ -34,10 +36,8 @@ impl Rule for KLoop {
             }
             let long = strip_length(total, size);
             let strip = |side: Side| super::cache_read::staged(engine, state, (side, state.place(side)), long, None);
-            if any
-                && !engine
-                    .holds(Condition::StripFits, shared_fits([Side::A, Side::B].map(strip), engine.limits.shared_bytes))
-            {
+            let fits = shared_fits([Side::A, Side::B].map(strip), engine.limits.shared_bytes);
+            if any && !engine.holds(Condition::StripFits, fits) {
                 continue;
             }
             for pipe in &pipes {
