@@ -32,12 +32,12 @@ pub(super) fn read(
 /// The file that a schedule is named by; none where it is said in words.
 ///
 /// # Errors
-/// Where it is named by a file that is not there: a name with a suffix.
+/// Where it is named by a file that is not there. (`mma.sync` is a word.)
 pub(super) fn file_of(named: &str) -> Result<Option<&Path>, String> {
     let path = Path::new(named);
     match path.is_file() {
         true => Ok(Some(path)),
-        false if named.contains('.') && !named.contains([' ', ',', '{']) => Err(
+        false if path.extension().is_some_and(|suffix| suffix == "json" || suffix == "py") => Err(
             "there is no such file; schedules are named by one, or in the words of why-not (`satune why-not --help`)"
                 .into(),
         ),
