@@ -92,11 +92,12 @@ fn every_fault_of_a_device_costs_its_candidate_and_nothing_else() {
     let (folder, path, script) = scripted(&outcomes);
     let mut store = Store::open(&folder.path().join("store.db")).unwrap();
     let mut device = Scripted::new(SATUNE.into(), &path).unwrap();
-    let measured = run(&mut device, &mut store, 110, 2.0).unwrap();
+    let asked = 110;
+    let measured = run(&mut device, &mut store, asked, 2.0).unwrap();
     let rows = store.rows().unwrap();
-    // Each trial has its row. What the compiler refused is none of the 110 that were asked for; every other fault is one.
+    // Each trial has its row. What the compiler refused is none of those that were asked for; every other fault is one.
     let refused = |r: &&Row| matches!(&r.verdict, Verdict::Rejected { reason: Reason::CompileError, .. });
-    let tried = 110 + rows.iter().filter(refused).count();
+    let tried = asked + rows.iter().filter(refused).count();
     assert_eq!((measured.trials.len(), rows.len()), (tried, tried));
     as_scripted(&rows, &script);
     let acted: HashSet<String> = rows.iter().map(|r| format!("{:?}", script.outcome(&r.key.trace))).collect();
@@ -109,7 +110,7 @@ fn every_fault_of_a_device_costs_its_candidate_and_nothing_else() {
     assert_eq!(steps.last().unwrap().best_ms, times.iter().copied().reduce(f64::min));
     // A second run asks the device nothing and comes to the same.
     let mut device = Scripted::new(SATUNE.into(), &path).unwrap();
-    let again = run(&mut device, &mut store, 110, 2.0).unwrap();
+    let again = run(&mut device, &mut store, asked, 2.0).unwrap();
     assert_eq!((again.trials.len(), again.reused, device.workers()), (tried, tried, 0));
     assert_eq!(again.ranking, measured.ranking);
 }

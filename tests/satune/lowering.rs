@@ -2,15 +2,8 @@
 //! product are in `tilings.rs`.
 use crate::programs::*;
 use crate::simulated::{numbers, product, run, text};
-use crate::support::{samples, seed};
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
 use satune::lower::program::*;
-use satune_extract::Counts;
-use satune_ir::term::{CoresPlan, Side, Way};
 use satune_ir::{Annotations, DType};
-use satune_rewrites::space::{rules, saturate_without, Condition, Fuel, Menu};
 
 /// C = A B with one thread per element: without and with an accumulator on the chip, decomposed or not.
 fn naive(shape: (i64, i64, i64), local: bool, decomposed: bool) -> satune_ir::Program {
@@ -353,55 +346,4 @@ def main(A: T.Buffer((5,), "float32"), B: T.Buffer((5,), "float32"), C: T.Buffer
     let mut params = vec![a.clone(), b.clone(), vec![0.0; 4]];
     run(&module, &mut params);
     assert_eq!(params[2], [1.0 + a[4] * b[4], 1.0, 1.0, 1.0], "{}", text(&module));
-}
-
-/// Products whose tiles do not end with the matrix, or reach into the next part of k: kernels are right, and take no more shared
-/// memory than their plans say. Without the condition on swizzled rows a tile would begin between two of them there, and take room for many.
-#[test]
-fn shared_memory_is_what_plans_say() {
-    let mut random = StdRng::seed_from_u64(seed());
-    let mut any = || {
-        let [m, n, k] = [20..70, 20..70, 150..500].map(|range| random.gen_range(range));
-        let dtype = ["f32", "f16", "f64", "i8"].choose(&mut random).unwrap();
-        format!("gemm:{m},{n},{},{dtype},{}", 2 * k, ["NN", "NT", "TN", "TT"].choose(&mut random).unwrap())
-    };
-    let mut cases =
-        [any(), any(), "gemm:64,48,1000,f32".into(), "gemm:48,24,520,f16,TT".into()].map(|o| (o, None)).to_vec();
-    cases.push(("gemm:64,48,1000,f32".to_string(), Some(Condition::SwizzleParts)));
-    for (operator, removed) in cases {
-        let problem = satune::operators::parse(&operator).unwrap();
-        let c = &problem.contraction;
-        let limits = crate::support::H200;
-        let made = saturate_without(c, limits, &Menu::of(c, &limits), &rules::all(), Fuel::default(), removed).unwrap();
-        let counts = Counts::of(&made);
-        let mut draw = || CoresPlan::from_term(&counts.sample(&made, &mut random).unwrap(), c).unwrap();
-        let mut more = Vec::new();
-        for i in 0..samples(20) {
-            let swizzled = |plan: &CoresPlan, side| {
-                let rows = plan.staging(side).shared.is_some_and(|(layout, _)| layout.swizzle && !layout.k_major);
-                rows && plan.way(side) == Way::Tile
-            };
-            let wanted = |plan: &CoresPlan| match removed {
-                None if i % 3 == 0 => true,
-                _ if plan.split_k == 1 || plan.k_part % plan.k_tile == 0 => false,
-                removed => removed.is_none() || [Side::A, Side::B].iter().any(|side| swizzled(plan, *side)),
-            };
-            let found = (0..2000).map(|_| draw()).find(wanted);
-            let plan = found.unwrap_or_else(&mut draw);
-            let said = plan.shared_bytes(c);
-            let taken = match satune::scheduled::of_plan(&problem.program, &plan, c, &crate::support::h200()) {
-                Ok(made) if i64::from(made.module.kernels[0].shared_bytes) <= said => {
-                    if i % 4 == 0 {
-                        let told = |e| panic!("{operator}: {e}\n{}", plan.describe().join("\n"));
-                        satune::scheduled::check(&problem.program, &made, i as u64).unwrap_or_else(told);
-                    }
-                    continue;
-                }
-                Ok(made) => made.module.kernels[0].shared_bytes.to_string(),
-                Err(error) => error.to_string(),
-            };
-            more.push(format!("said {said}, taken {taken}\n{}", plan.describe().join("\n")));
-        }
-        assert_eq!(more.is_empty(), removed.is_none(), "{operator}: {}", more.join("\n"));
-    }
 }

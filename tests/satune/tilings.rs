@@ -1,10 +1,18 @@
 //! Tilings of a matrix product: lowered, simulated (races, bounds, unwritten reads, divergent barriers), and compared exactly.
 use crate::programs::*;
 use crate::simulated::{numbers, product, run, text};
+use crate::support::{h200, samples, seed, H200};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
 use satune::kernel::Space;
 use satune::lower::program::*;
 use satune::simulate::Report;
+use satune::{operators, scheduled};
+use satune_extract::Counts;
+use satune_ir::term::{CoresPlan, Side, Way};
 use satune_ir::{Annotations, DType};
+use satune_rewrites::space::{rules, saturate_without, Condition, Fuel, Menu};
 
 fn check(gemm: &Gemm, options: &LowerOptions) -> (Module, Report) {
     let module = lower(&gemm.program(), options).unwrap_or_else(|e| panic!("{e}\n{gemm:?}"));
@@ -268,4 +276,67 @@ fn machine_code_of_the_staircase() {
             assert!(mix.share > 0.8, "{name}: {mix:?}");
         }
     }
+}
+
+/// Whether tiles along k reach into the next part of k.
+fn is_cut(plan: &CoresPlan) -> bool {
+    plan.split_k > 1 && plan.k_part % plan.k_tile != 0
+}
+
+/// Random schedules of an operator's space, which is made without a condition, that are not lowered, or whose kernels take more shared
+/// memory than they say. `wanted`: those to look at, by their number. Some of the others are simulated.
+fn beyond_what_they_say(
+    operator: &str,
+    removed: Option<Condition>,
+    wanted: impl Fn(usize, &CoresPlan) -> bool,
+    random: &mut StdRng,
+) -> Vec<String> {
+    let problem = operators::parse(operator).unwrap();
+    let c = &problem.contraction;
+    let space = saturate_without(c, H200, &Menu::of(c, &H200), &rules::all(), Fuel::default(), removed).unwrap();
+    let counts = Counts::of(&space);
+    let mut draw = || CoresPlan::from_term(&counts.sample(&space, random).unwrap(), c).unwrap();
+    let mut beyond = Vec::new();
+    for i in 0..samples(20) {
+        let found = (0..2000).map(|_| draw()).find(|plan| wanted(i, plan));
+        let plan = found.unwrap_or_else(&mut draw);
+        let (said, told) = (plan.shared_bytes(c), plan.describe().join("\n"));
+        match scheduled::of_plan(&problem.program, &plan, c, &h200()) {
+            Err(error) => beyond.push(format!("{error}\n{told}")),
+            Ok(made) => {
+                let taken = i64::from(made.module.kernels[0].shared_bytes);
+                if taken > said {
+                    beyond.push(format!("said {said}, taken {taken}\n{told}"));
+                } else if i % 4 == 0 {
+                    scheduled::check(&problem.program, &made, i as u64)
+                        .unwrap_or_else(|e| panic!("{operator}: {e}\n{told}"));
+                }
+            }
+        }
+    }
+    beyond
+}
+
+/// Products whose tiles do not end with the matrix, or reach into the next part of k: kernels are right, and take no more shared
+/// memory than their plans say.
+#[test]
+fn shared_memory_is_what_plans_say() {
+    let mut random = StdRng::seed_from_u64(seed());
+    let mut any = || {
+        let [m, n, k] = [20..70, 20..70, 150..500].map(|range| random.gen_range(range));
+        let dtype = ["f32", "f16", "f64", "i8"].choose(&mut random).unwrap();
+        format!("gemm:{m},{n},{},{dtype},{}", 2 * k, ["NN", "NT", "TN", "TT"].choose(&mut random).unwrap())
+    };
+    for operator in [any(), any(), "gemm:64,48,1000,f32".into(), "gemm:48,24,520,f16,TT".into()] {
+        let beyond = beyond_what_they_say(&operator, None, |i, plan| i % 3 == 0 || is_cut(plan), &mut random);
+        assert!(beyond.is_empty(), "{operator}: {}", beyond.join("\n"));
+    }
+    // Without the condition a tile begins between two swizzled rows there, and takes room for many.
+    let swizzled = |plan: &CoresPlan, side| {
+        let rows = plan.staging(side).shared.is_some_and(|(layout, _)| layout.swizzle && !layout.k_major);
+        rows && plan.way(side) == Way::Tile
+    };
+    let wanted = |_, plan: &CoresPlan| is_cut(plan) && (swizzled(plan, Side::A) || swizzled(plan, Side::B));
+    let beyond = beyond_what_they_say("gemm:64,48,1000,f32", Some(Condition::SwizzleParts), wanted, &mut random);
+    assert!(!beyond.is_empty());
 }

@@ -84,6 +84,7 @@ impl Rule for Shared {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Staging { pipe, strips }) = (node, state.stage) else { return };
         let buffers = Some(pipe.buffers());
+        let strip = strip_length(strips.k, state.tile.k);
         for side in [Side::A, Side::B] {
             // Only A can have been staged by now; B is the last.
             if strips.has(side) || state.place(side) != Place::Global {
@@ -98,7 +99,6 @@ impl Rule for Shared {
             let tile = [state.tile.get(side.spatial()), state.tile.k];
             for layout in layouts(engine, side, tile, strips.cut) {
                 let with = state.with_place(side, Place::Shared(layout));
-                let strip = strip_length(strips.k, state.tile.k);
                 let both = [Side::A, Side::B].map(|s| match strips.has(s) {
                     true => staged(engine, state, (s, with.place(s)), strip, None),
                     false => staged(engine, state, (s, with.place(s)), state.tile.k, buffers),
