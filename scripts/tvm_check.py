@@ -6,6 +6,9 @@ program expected? The answer is {"error": text or null}, for the latter also the
 Trace.as_json, "graph": the same in TVM's own serialization) and as Python ("text",
 null where TVM cannot print it), and the program as TVM prints it ("final"). With "verdict": true instead of "expect",
 nothing is compared: "error" is TVM's short message, "class" the name of the exception.
+
+Or {"schedule": a program, "by": "meta_schedule" or "dlight", "arch": as "sm_70", "seed": a number}: how TVM's own rules for tensor cores
+schedule it. The answer has the program ("final"), null where none of the rules' schedules fits the GPU.
 """
 import json
 import sys
@@ -43,7 +46,32 @@ def difference(one, other):
         return str(error)
 
 
+def scheduled(request):
+    """What TVM's rules for tensor cores make of a program."""
+    from tvm.s_tir import dlight
+    from tvm.s_tir import meta_schedule as ms
+
+    limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
+    target = tvm.target.Target({"kind": "cuda", "arch": request["arch"], **limits})
+    mod = parse(request["schedule"])
+    if request["by"] == "dlight":
+        with target:
+            return dlight.ApplyDefaultSchedule(dlight.gpu.Matmul())(mod)
+    rules = {"sch_rules": "cuda-tensorcore", "postprocs": "cuda-tensorcore", "mutator_probs": {}}
+    generator = ms.space_generator.PostOrderApply(**rules)
+    context = ms.TuneContext(
+        mod=mod, target=target, space_generator=generator, task_name="x", num_threads=1, rand_state=request["seed"]
+    )
+    for schedule in context.generate_design_space():
+        if all(step.apply(schedule) for step in generator.postprocs):
+            return schedule.mod
+    return None
+
+
 def check(request):
+    if "schedule" in request:
+        made = scheduled(request)
+        return {"error": None, "final": None if made is None else made["main"].script()}
     answer = {"error": None}
     if "python" in request:
         verdict = request.get("verdict", False)

@@ -128,6 +128,7 @@ pub mod pad_einsum;
 pub mod tensorize;
 pub mod transform_block_layout;
 pub mod transform_layout;
+pub mod views;
 
 pub use dependencies::Scope;
 pub use error::{ErrorClass, Refusal, ScheduleError};

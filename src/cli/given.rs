@@ -110,8 +110,11 @@ fn of_program(problem: &dyn Workload, program: Program) -> Result<GivenSchedule,
         let [own, asked] = [own, asked].map(|list| list.join(", "));
         return Err(format!("its parameters are {own}; those of {} are {asked}", problem.name()));
     }
-    // A product's is compared with that of a plan, call by call.
-    if problem.contraction().is_none() || !on_tensor_cores(&program) {
+    // That of a plan is compared with the plan's, call by call.
+    let of_plan = problem
+        .contraction()
+        .is_some_and(|c| on_tensor_cores(&program) && read_plan(&program, problem.program(), c).is_ok());
+    if !of_plan {
         soundness::check(problem.program(), &intrinsics::described(&program))
             .map_err(|e| format!("it is no schedule of {}: {}", problem.name(), e.detail))?;
     }

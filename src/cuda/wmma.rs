@@ -18,10 +18,11 @@ fn operand(op: Wmma) -> &'static str {
     }
 }
 
-/// C type, letter of its registers in inline PTX, PTX type.
+/// C type, letter of its registers in inline PTX, PTX type; two f16 are a word.
 fn sums(dtype: DType) -> (&'static str, char, &'static str) {
     match dtype {
         DType::I32 => ("int", 'r', "s32"),
+        DType::F16 => ("unsigned int", 'r', "f16"),
         _ => ("float", 'f', "f32"),
     }
 }
@@ -46,6 +47,20 @@ fn words(op: Wmma, side: Side) -> u32 {
     op.elements(side) * op.operand.bytes() / 4
 }
 
+/// 32-bit registers of sums.
+fn sum_words(op: Wmma) -> u32 {
+    op.sums() * op.accumulator().bytes() / 4
+}
+
+/// What names of functions say of sums that are not the usual.
+fn halves(op: Wmma) -> &'static str {
+    if op.f16_sums {
+        "_f16"
+    } else {
+        ""
+    }
+}
+
 fn registers(letter: &str, name: &str, count: u32) -> String {
     (0..count).map(|i| format!("\"{letter}\"({name}[{i}])")).collect::<Vec<_>>().join(", ")
 }
@@ -59,11 +74,12 @@ pub(super) fn load_name(op: Wmma, side: Side, across: bool) -> String {
 }
 
 pub(super) fn multiply_name(op: Wmma, [a, b]: [bool; 2]) -> String {
-    format!("wmma_{}_{}_{}_{}", shape(op), operand(op), order(Side::A, a), order(Side::B, b))
+    format!("wmma_{}_{}_{}_{}{}", shape(op), operand(op), order(Side::A, a), order(Side::B, b), halves(op))
 }
 
 pub(super) fn store_name(op: Wmma, shared: bool) -> String {
-    format!("wmma_store_{}_{}_{}", shape(op), operand(op), if shared { "shared" } else { "global" })
+    let to = if shared { "shared" } else { "global" };
+    format!("wmma_store_{}_{}_{to}{}", shape(op), operand(op), halves(op))
 }
 
 pub(super) fn zero(name: &str, dtype: DType) -> String {
@@ -71,9 +87,10 @@ pub(super) fn zero(name: &str, dtype: DType) -> String {
         "void {name}({}* d)
 {{
 #pragma unroll
-    for (int i = 0; i < 8; ++i) d[i] = 0;
+    for (int i = 0; i < {}; ++i) d[i] = 0;
 }}",
-        sums(dtype).0
+        sums(dtype).0,
+        8 * dtype.bytes() / 4
     )
 }
 
@@ -102,7 +119,8 @@ pub(super) fn multiply(name: &str, op: Wmma, [a_across, b_across]: [bool; 2]) ->
         _ => format!("{sum}.{0}.{0}.{sum}", operand(op)),
     };
     let (rows, columns) = (order(Side::A, a_across), order(Side::B, b_across));
-    let d = operands(0, op.sums());
+    let count = sum_words(op);
+    let d = operands(0, count);
     format!(
         "void {name}({c_type}* d, const unsigned int* a, const unsigned int* b)
 {{
@@ -113,9 +131,9 @@ pub(super) fn multiply(name: &str, op: Wmma, [a_across, b_across]: [bool; 2]) ->
           {});
 }}",
         shape(op),
-        operands(op.sums(), a),
-        operands(op.sums() + a, b),
-        registers(&format!("+{letter}"), "d", op.sums()),
+        operands(count, a),
+        operands(count + a, b),
+        registers(&format!("+{letter}"), "d", count),
         registers("r", "a", a),
         registers("r", "b", b)
     )
@@ -135,7 +153,7 @@ pub(super) fn store(name: &str, op: Wmma, shared: bool) -> String {
                     {} : \"memory\");
 }}",
         shape(op),
-        operands(2, op.sums()),
-        registers(&letter.to_string(), "from", op.sums())
+        operands(2, sum_words(op)),
+        registers(&letter.to_string(), "from", sum_words(op))
     )
 }

@@ -279,8 +279,9 @@ fn of_program(
     go_on: &dyn Fn() -> bool,
 ) -> Result<Made, String> {
     if let (true, ProblemKind::Contraction(contraction)) = (on_tensor_cores(program), problem.kind()) {
-        let plan = read_plan(program, problem.program(), contraction).map_err(|e| e.to_string())?;
-        return of_plan(problem, &plan, gpu, go_on);
+        if let Ok(plan) = read_plan(program, problem.program(), contraction) {
+            return of_plan(problem, &plan, gpu, go_on);
+        }
     }
     let (first, made) = (Trace::default(), (Trace::default(), program.clone()));
     let scheduled = scheduled::of_program(problem.program(), &first, made, &scheduled::options(gpu));

@@ -58,10 +58,23 @@ pub(super) fn of_program(
     // Kernels that make what a product reads are kernels of their own, though the whole be a product of what is read so.
     let one = Nests::of(&program).together(base).len() == 1;
     let module = match space::contraction(source) {
-        Ok(contraction) if one => generate(source, &space::read_plan(&program, source, &contraction)?, &contraction)?,
+        Ok(contraction) if one => match space::read_plan(&program, source, &contraction) {
+            Ok(plan) => generate(source, &plan, &contraction)?,
+            Err(none) => as_written(&program, options, none.into())?,
+        },
         _ => Joined::of(base, &program, options)?,
     };
     Ok(Scheduled { trace, program, module })
+}
+
+/// Kernels of a program that is none of a plan, statement by statement. Lowering has instructions of `wmma` alone: of others `none` says why
+/// there is no plan.
+fn as_written(program: &Program, options: &LowerOptions, none: ScheduledError) -> Result<Module, ScheduledError> {
+    if !program.buffers.iter().any(|buffer| buffer.scope.starts_with("wmma.")) {
+        return Err(none);
+    }
+    gpu_check::check(program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
+    Ok(lower(program, options)?)
 }
 
 /// Kernels one after the other, their arguments those of the whole program.

@@ -5,6 +5,7 @@ extern crate satune_testing;
 mod accumulators;
 mod architecture;
 mod beside;
+mod by_others;
 mod calibrate;
 mod chains;
 mod check_kernel;

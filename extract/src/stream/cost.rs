@@ -169,7 +169,7 @@ pub(super) fn work_ms(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Resu
 }
 
 /// Clocks that each pipe of a multiprocessor takes for all blocks.
-fn pipes(work: &KernelWork, gpu: &Descriptor) -> [(&'static str, f64); 4] {
+fn pipes(work: &KernelWork, gpu: &Descriptor) -> [(&'static str, f64); 5] {
     let moved = work.global_loads + work.global_stores + work.shared_loads + work.shared_stores + work.shuffles;
     let of = |values: [f64; 2], slots: [[f64; 2]; 2]| -> f64 {
         values.iter().zip(slots[usize::from(gpu.arch_number() >= 80)]).map(|(values, each)| values * each).sum()
@@ -181,6 +181,7 @@ fn pipes(work: &KernelWork, gpu: &Descriptor) -> [(&'static str, f64); 4] {
         ("shared_memory", work.load_wavefronts + work.store_wavefronts + work.shuffles),
         ("load_store", moved * 32.0 / f64::from(gpu.load_store_lanes)),
         ("l1", sector_bytes(work) / gpu.l1_bytes_per_clock),
+        ("tensor_cores", work.tensor_clocks),
     ]
 }
 
@@ -222,7 +223,7 @@ pub(super) fn least_ms(work: &KernelWork, gpu: &Descriptor) -> f64 {
 /// All that a kernel's time depends on and that places of rows and unrolled loops change, beside registers and shared memory. It
 /// grows in each: [`timed`] takes them through sums, largest and products with what is not negative.
 pub(super) fn weights(work: &KernelWork, gpu: &Descriptor) -> [f64; 6] {
-    let [issue, shared, load_store, l1] = pipes(work, gpu).map(|pipe| pipe.1);
+    let [issue, shared, load_store, l1, _] = pipes(work, gpu).map(|pipe| pipe.1);
     [issue, shared, load_store, l1, chain(work, gpu), work.again_bytes]
 }
 
@@ -284,7 +285,7 @@ struct Timed {
     resident: i64,
     limit: &'static str,
     /// What each pipe of a multiprocessor takes for all blocks, clocks.
-    pipes: [(&'static str, f64); 4],
+    pipes: [(&'static str, f64); 5],
     /// The most of them, of one block.
     busy: f64,
     demand: Demand,
@@ -324,6 +325,9 @@ fn of_work(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<KernelCo
     let alone = |clocks: f64| clocks / sms / clocks_per_ms(gpu);
     let mut parts: BTreeMap<String, f64> =
         pipes.iter().map(|(name, clocks)| (name.to_string(), alone(*clocks))).collect();
+    if work.tensor_clocks == 0.0 {
+        parts.remove("tensor_cores");
+    }
     parts.insert("latency".into(), (time.sm_ms - alone(busy * blocks)).max(0.0));
     time.name(&mut parts);
     Ok(KernelCost {

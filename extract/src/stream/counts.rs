@@ -31,6 +31,8 @@ pub struct KernelWork {
     pub store_wavefronts_ideal: f64,
     /// Instructions of arithmetic, divisions and functions included.
     pub arithmetic: f64,
+    /// Clocks of a multiprocessor's tensor cores for all of it; those of no kernel that is explored here.
+    pub tensor_clocks: f64,
     /// Values of f32 rounded to f16, and to bf16, two by two.
     pub narrowed: [f64; 2],
     /// Those rounded by themselves.

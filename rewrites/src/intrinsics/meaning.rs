@@ -4,26 +4,38 @@ use super::{all, Instance, Intrinsic, Lie};
 use crate::index_types::widened;
 use crate::tree::has_blocks;
 use satune_ir::affine::constant;
-use satune_ir::{structural, Block, BlockId, BlockRealize, Buffer, BufferId, Program, Stmt};
+use satune_ir::{structural, Attr, Block, BlockId, BlockRealize, Buffer, BufferId, Program, Stmt};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Whether buffers were loaded transposed, by buffer that a view shows.
 type Loads = HashMap<BufferId, bool>;
 
+/// Annotation of a block of [`named`] programs: the name of the intrinsic that the block is.
+pub const INTRINSIC: &str = "satune.intrinsic";
+
 /// The program with the descriptions of intrinsics in place of their implementations: one that an interpreter can run.
 pub fn described(program: &Program) -> Program {
+    all_described(program, false)
+}
+
+/// [`described`], where each block that was an intrinsic says which ([`INTRINSIC`]): lowering writes instructions for it.
+pub fn named(program: &Program) -> Program {
+    all_described(program, true)
+}
+
+fn all_described(program: &Program, names: bool) -> Program {
     let mut out = program.clone();
     let mut body = std::mem::replace(out.body.block.body.as_mut(), Stmt::Seq(Vec::new()));
     let mut loads = Loads::new();
-    rewrite(&mut out, &mut loads, &mut body);
+    rewrite(&mut out, &mut loads, names, &mut body);
     *out.body.block.body = body;
     out
 }
 
-fn rewrite(program: &mut Program, loads: &mut Loads, s: &mut Stmt) {
+fn rewrite(program: &mut Program, loads: &mut Loads, names: bool, s: &mut Stmt) {
     match s {
-        Stmt::For(l) => rewrite(program, loads, &mut l.body),
+        Stmt::For(l) => rewrite(program, loads, names, &mut l.body),
         Stmt::Realize(r) => match known(program, loads, &r.block) {
             Some((intrinsic, views)) => {
                 if let Lie::Load { target, transposed } = intrinsic.lie {
@@ -34,17 +46,20 @@ fn rewrite(program: &mut Program, loads: &mut Loads, s: &mut Stmt) {
                     instance.stands_for(*from, to);
                 }
                 *r.block.body = instance.stmt(&intrinsic.description, &intrinsic.pattern().body);
+                if names {
+                    r.block.annotations.insert(INTRINSIC.into(), Attr::Str(intrinsic.name.clone()));
+                }
             }
-            None => rewrite(program, loads, &mut r.block.body),
+            None => rewrite(program, loads, names, &mut r.block.body),
         },
-        Stmt::Seq(parts) => parts.iter_mut().for_each(|s| rewrite(program, loads, s)),
+        Stmt::Seq(parts) => parts.iter_mut().for_each(|s| rewrite(program, loads, names, s)),
         Stmt::If { then, otherwise, .. } => {
-            rewrite(program, loads, then);
+            rewrite(program, loads, names, then);
             if let Some(s) = otherwise {
-                rewrite(program, loads, s);
+                rewrite(program, loads, names, s);
             }
         }
-        Stmt::Let { body, .. } => rewrite(program, loads, body),
+        Stmt::Let { body, .. } => rewrite(program, loads, names, body),
         Stmt::Store { .. } | Stmt::Evaluate(_) => {}
     }
 }

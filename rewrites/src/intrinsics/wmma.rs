@@ -56,6 +56,41 @@ pub fn named(name: &str) -> Option<Wmma> {
     all.find(|op| ORDERS.iter().any(|order| sync_name(*op, *order) == name))
 }
 
+/// What an intrinsic of `wmma` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Clears a fragment of sums.
+    Fill(Wmma),
+    /// Loads a fragment of an operand; whether its tile is stored as k x m, or n x k.
+    Load(Wmma, Side, bool),
+    /// Multiplies; whether A and B are stored so.
+    Multiply(Wmma, [bool; 2]),
+    /// Stores a fragment of sums.
+    Store(Wmma),
+}
+
+/// What an intrinsic does, by its name. Of instructions that share one (a load says nothing of sums, a fill nothing of operands) it names
+/// the first.
+pub fn step(name: &str) -> Option<Step> {
+    if !name.starts_with("wmma_") {
+        return None;
+    }
+    let sides = [Side::A, Side::B].into_iter().flat_map(|side| [false, true].map(|transposed| (side, transposed)));
+    Wmma::all().find_map(|op| {
+        let load = |(side, transposed): (Side, bool)| {
+            let of = |scope| load_in(shape_of(op), op.operand.name(), scope, side == Side::B, transposed);
+            SHARED.iter().any(|scope| of(scope) == name).then_some(Step::Load(op, side, transposed))
+        };
+        let multiply = |order: [bool; 2]| {
+            let own = sync_name(op, order);
+            (own == name || swapped(&own) == name).then_some(Step::Multiply(op, order))
+        };
+        let stores = ["global"].iter().chain(&SHARED).any(|scope| store_name(op, scope) == name);
+        let own = (fill_name(op) == name).then_some(Step::Fill(op)).or(stores.then_some(Step::Store(op)));
+        own.or_else(|| sides.clone().find_map(load)).or_else(|| ORDERS.into_iter().find_map(multiply))
+    })
+}
+
 /// How A and B may lie: transposed or not.
 const ORDERS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
 
@@ -223,4 +258,28 @@ fn sync(
             function(&params("a", "b", "c"), &reads, &writes, &implementation),
         ],
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_one_step() {
+        let mut counts = [0; 4];
+        for name in crate::intrinsics::names().filter(|name| name.starts_with("wmma_")) {
+            let step = step(name).unwrap_or_else(|| panic!("{name}"));
+            let (at, again) = match step {
+                Step::Fill(op) => (0, fill_name(op) == name),
+                Step::Load(op, side, transposed) => (1, name.starts_with(&load_name(op, side, transposed))),
+                Step::Multiply(op, order) => (2, name.starts_with(&sync_name(op, order))),
+                Step::Store(op) => (3, name.contains(&format!("_{}_", short(op.accumulator().name())))),
+            };
+            assert!(again, "{name}: {step:?}");
+            counts[at] += 1;
+        }
+        // Shapes, and types or scopes, orders and sides.
+        assert_eq!(counts, [3 * 3, 3 * 3 * 2 * 2 * 2, 3 * 4 * 4 * 2, 3 * 3 * 3]);
+        assert_eq!(step("mma_sync_m16n8k16"), None);
+    }
 }

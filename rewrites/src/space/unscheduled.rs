@@ -25,8 +25,8 @@ use crate::iter_map;
 use crate::linear::{all, conjuncts, Linear};
 use crate::schedule::Schedule;
 use crate::tree::{self, child_realizes, has_blocks};
-use crate::{regions, soundness};
-use satune_ir::affine::simplify::decided;
+use crate::{regions, soundness, views};
+use satune_ir::affine::simplify::{decided, simplified};
 use satune_ir::affine::{constant, int};
 use satune_ir::{
     fields, visit, BinOp, Block, BlockId, BufferId, DType, Expr, IterKind, IterVar, Program, Range, Stmt, VarId,
@@ -44,30 +44,9 @@ pub(super) fn unscheduled(program: &Program) -> Program {
         return named_apart(out);
     }
     let mut plain = described(program);
-    seen_through(&mut plain.body.block.body);
+    views::seen_through(&mut plain.body.block.body);
     let made = Undone::of(&plain).map(Undone::program);
     made.filter(|made| soundness::check(made, &plain).is_ok()).unwrap_or_else(|| program.clone())
-}
-
-/// Accesses to views as accesses to what they show.
-fn seen_through(stmt: &mut Stmt) {
-    if let Stmt::Realize(r) = stmt {
-        let views = std::mem::take(&mut r.block.match_buffers);
-        for (view, region) in views {
-            let there = |at: &[Expr]| -> Vec<Expr> {
-                let skipped = region.ranges.len().saturating_sub(at.len());
-                let sum = |(d, range): (usize, &Range)| match d.checked_sub(skipped).and_then(|d| at.get(d)) {
-                    Some(at) => Expr::Binary(BinOp::Add, range.min.clone().into(), at.clone().into()),
-                    None => range.min.clone(),
-                };
-                region.ranges.iter().enumerate().map(sum).collect()
-            };
-            for part in r.block.init.iter_mut().chain([&mut r.block.body]) {
-                **part = renamed(part, view, region.buffer, &there);
-            }
-        }
-    }
-    tree::children_and_init_mut(stmt).into_iter().for_each(seen_through);
 }
 
 /// Blocks of one name with names of their own.
@@ -380,7 +359,12 @@ impl Undone {
             let moving = tree::all_realizes(part).into_iter().filter(|_| !plain);
             allocated.extend(moving.flat_map(|r| &r.block.alloc_buffers));
             for leaf in leaves {
-                let name = unused(&leaf.block.name, |name| names.contains(name));
+                let name = match store(leaf.block) {
+                    // What an intrinsic computes is a block without a name.
+                    Some((buffer, ..)) if leaf.block.name.is_empty() => &program.buffer(buffer).name,
+                    _ => &leaf.block.name,
+                };
+                let name = unused(name, |name| names.contains(name));
                 names.insert(name.clone());
                 let nest = if plain { part.clone() } else { leaf.nest(&mut out, name) };
                 if let (false, Some(block)) = (plain, block(&nest)) {
@@ -487,10 +471,19 @@ impl Undone {
         let there = |indices: &[Expr]| -> Vec<Expr> {
             let mut map = rest.clone();
             map.extend(dims.iter().map(|(v, d)| (*v, indices[*d].clone())));
-            place.iter().map(|e| visit::substitute(e, &map)).collect()
+            // Quotients and remainders of one index are that index (`transform_layout` of the buffer).
+            place.iter().map(|e| simplified(&visit::substitute(e, &map), &Domains::new())).collect()
         };
         let kept = nests.iter().enumerate().filter(|(n, _)| *n != at);
-        let nests = kept.map(|(_, nest)| renamed(nest, from, to, &there)).collect();
+        let mut nests: Vec<Stmt> = kept.map(|(_, nest)| views::renamed(nest, from, to, &there)).collect();
+        // With other indices other iterators are one.
+        for nest in nests.iter_mut().filter(|nest| touches(nest, to)) {
+            let Some(b) = block(nest).filter(|b| self.moved.contains(&b.id)) else { continue };
+            let parts = (b.iter_vars.clone(), b.init.as_deref().cloned(), (*b.body).clone());
+            let name = b.name.clone();
+            *nest = nest_of_parts(&mut self.program, name, parts);
+            self.moved.extend(block(nest).map(|b| b.id));
+        }
         self.set(nests);
         self.program.body.block.alloc_buffers.retain(|b| *b != from);
         self.declare(to);
@@ -693,22 +686,6 @@ fn extents(block: &Block, indices: &[Expr]) -> Option<Vec<i64>> {
         e => (constant(e) == Some(0)).then_some(1),
     };
     indices.iter().map(of).collect()
-}
-
-/// A nest with the elements of one buffer in another.
-fn renamed(nest: &Stmt, from: BufferId, to: BufferId, there: &dyn Fn(&[Expr]) -> Vec<Expr>) -> Stmt {
-    let loads = |e: &Expr| visit::replace_loads(e, from, &mut |at| Expr::Load(to, there(&at)));
-    fn stores(stmt: &mut Stmt, from: BufferId, to: BufferId, there: &dyn Fn(&[Expr]) -> Vec<Expr>) {
-        if let Stmt::Store { buffer, indices, .. } = stmt {
-            if *buffer == from {
-                (*buffer, *indices) = (to, there(indices));
-            }
-        }
-        tree::children_and_init_mut(stmt).into_iter().for_each(|s| stores(s, from, to, there));
-    }
-    let mut out = visit::map_stmt_exprs(nest, &mut |e| loads(e));
-    stores(&mut out, from, to, there);
-    out
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ const CORES: TensorCores =
     TensorCores { mma: Some(90), wmma: None, stmatrix: true, wgmma: true, multiprocessors: [2; 3], tf32: false };
 
 /// One of `wmma`'s instructions.
-const HALF: Wmma = Wmma { shape: WmmaShape::M32N8, operand: DType::F16 };
+const HALF: Wmma = Wmma { shape: WmmaShape::M32N8, operand: DType::F16, f16_sums: false };
 
 fn gemm(extents: [i64; 3], operand: DType, output: DType, layout: &str) -> Contraction {
     let sum = if operand == DType::I8 { DType::I32 } else { DType::F32 };

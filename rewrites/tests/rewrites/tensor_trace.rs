@@ -196,7 +196,7 @@ fn padded_rows_are_those_of_storage_align() {
 
 #[test]
 fn what_is_replayed_is_what_is_read_of_wmma() {
-    let half = Mma::Wmma(Wmma { shape: WmmaShape::M32N8, operand: DType::BF16 });
+    let half = Mma::Wmma(Wmma::of(WmmaShape::M32N8, DType::BF16).unwrap());
     let plan = || TensorPlan {
         store: Store::Shared { stmatrix: false },
         rolled: true,

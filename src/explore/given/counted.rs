@@ -1,10 +1,12 @@
 //! What the kernels of a program ask of a GPU, by counting: a few of their blocks are run at their own size ([`sampled`]), and what
 //! each of all blocks begins with says which of them read the same.
-use crate::kernel::{Array, ArrayId, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll};
+use crate::kernel::{Array, ArrayId, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, WarpOp, WmmaOp};
 use crate::lower::program::{Argument, Module};
 use crate::simulate::{sampled, Sampled, Touched};
 use satune_extract::stream::{around, Kept, KernelWork, BASE_REGISTERS, STEP_CLOCKS};
+use satune_extract::tensor::wmma_clocks;
 use satune_extract::{resident_blocks, stays_in_l2, Descriptor};
+use satune_ir::term::tensor::Wmma;
 use satune_ir::DType;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -70,6 +72,8 @@ struct Counted<'k> {
     sampled: Sampled,
     held_registers: i64,
     resident: i64,
+    /// What an instruction on matrices takes: clocks of tensor cores, and machine instructions.
+    matrices: [f64; 2],
 }
 
 impl<'k> Counted<'k> {
@@ -79,6 +83,10 @@ impl<'k> Counted<'k> {
         gpu: &'k Descriptor,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Counted<'k>, String> {
+        let matrices = multiplications(&kernel.body)
+            .into_iter()
+            .map(|op| wmma_clocks(op, gpu).ok_or_else(|| format!("{} has no {op}", gpu.name)));
+        let matrices = matrices.reduce(|a, b| a.and_then(|a| b.map(|b| if a >= b { a } else { b })));
         let words = |a: &Array| (a.len as i64 * i64::from(a.dtype.bytes()) + 3) / 4;
         let counted = kernel.arrays.iter().filter(|a| a.space.is_private()).map(words).sum();
         let held_registers = registers.map_or(counted, |n| i64::from(n) - BASE_REGISTERS);
@@ -106,7 +114,8 @@ impl<'k> Counted<'k> {
                 found += ends;
             }
         }
-        Ok(Counted { kernel, gpu, sampled: found, held_registers, resident })
+        let matrices = matrices.transpose()?.unwrap_or_default();
+        Ok(Counted { kernel, gpu, sampled: found, held_registers, resident, matrices })
     }
 
     fn blocks(&self) -> f64 {
@@ -129,8 +138,10 @@ impl<'k> Counted<'k> {
         for m in moved {
             (once, again, written) = (once + m.once, again + (m.by_waves - m.once), written + m.written);
         }
+        let [tensor_clocks, instructions] = self.matrices.map(|each| all(c.matrix) * each);
         let mut work = KernelWork {
             blocks,
+            tensor_clocks,
             global_loads: all(c.global_loads + c.async_copies),
             global_stores: all(c.global_stores + c.atomics),
             load_sectors: all(c.global_load_sectors),
@@ -142,7 +153,7 @@ impl<'k> Counted<'k> {
             load_wavefronts_ideal: all(c.shared_load_wavefronts_ideal),
             store_wavefronts: all(c.shared_store_wavefronts),
             store_wavefronts_ideal: all(c.shared_store_wavefronts_ideal),
-            arithmetic,
+            arithmetic: arithmetic + instructions,
             shuffles: all(c.shuffles),
             barriers: all(c.barriers),
             overhead: around(blocks * warps, buffers, all(self.sampled.laps) * warps),
@@ -244,7 +255,9 @@ impl Rounds<'_> {
                 Stmt::Fetch { value, .. } | Stmt::Store { value, .. } | Stmt::AtomicAdd { value, .. } => {
                     value.loads(&mut |array, _| self.reads(array));
                 }
-                Stmt::Copy { src, .. } => self.reads(*src),
+                Stmt::Copy { src, .. } | Stmt::Warp(WarpOp::Wmma(WmmaOp::Load { src: (src, _), .. })) => {
+                    self.reads(*src)
+                }
                 Stmt::AsyncWait(latest) => self.found[0] += times / f64::from(latest + 1),
                 Stmt::Barrier => self.close(times),
                 Stmt::Let { .. } | Stmt::AsyncCopy { .. } | Stmt::AsyncCommit => {}
@@ -261,6 +274,17 @@ fn has_barrier(body: &[Stmt]) -> bool {
         Stmt::If { then, otherwise, .. } => has_barrier(then) || has_barrier(otherwise),
         _ => false,
     })
+}
+
+/// The multiplications of matrices in statements.
+fn multiplications(body: &[Stmt]) -> Vec<Wmma> {
+    let of = |stmt: &Stmt| match stmt {
+        Stmt::Warp(WarpOp::Wmma(WmmaOp::Multiply { op, .. })) => vec![*op],
+        Stmt::For { body, .. } => multiplications(body),
+        Stmt::If { then, otherwise, .. } => [multiplications(then), multiplications(otherwise)].concat(),
+        _ => Vec::new(),
+    };
+    body.iter().flat_map(of).collect()
 }
 
 /// Of the first blocks so many, as many as run at once: how many different places of each array they begin to read at. Blocks that

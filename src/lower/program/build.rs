@@ -2,13 +2,15 @@
 use super::allreduce::Reduction;
 use super::error::{At, LowerError};
 use super::linear::{Atom, Linear};
+use super::matrix;
 use super::nest::{Leaf, Loop, LoopKind, Nest, Node, VThread};
 use super::pinned;
 use super::pred::{join, Pred};
 use satune_ir::{
-    tvmscript, visit, Annotations, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, Var,
-    VarId,
+    tvmscript, visit, Annotations, Attr, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt,
+    Var, VarId,
 };
+use satune_rewrites::intrinsics::INTRINSIC;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -42,6 +44,7 @@ const FOLLOWED: &[&str] = &[
     "buffer_dim_align",
     "tir.manifest_shared_memory_local_stage",
     satune_rewrites::space::IN_ORDER,
+    INTRINSIC,
 ];
 
 /// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.
@@ -55,6 +58,7 @@ pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result
     let mut nest = builder.nest;
     nest.body = body;
     pinned::pin(&mut nest, program);
+    matrix::lanes(&mut nest)?;
     Ok(nest)
 }
 
@@ -228,13 +232,6 @@ impl Builder<'_> {
         let mut inside = around.clone();
         inside.block.clone_from(&block.name);
         inside.annotations = Arc::new(block.annotations.clone());
-        if !block.match_buffers.is_empty() {
-            return Err(LowerError::Unsupported {
-                what: "match_buffer".into(),
-                place: At::block(&block.name),
-                remedy: "index the buffer itself".into(),
-            });
-        }
         join(&mut inside.guards, self.clauses(&r.predicate, around)?);
         let over_threads = self.reduction_of_block(r);
         let mut first = Vec::new();
@@ -267,6 +264,12 @@ impl Builder<'_> {
             nodes.extend(self.stmt(init, &at_first)?);
         }
         nodes.extend(self.stmt(&block.body, &inside)?);
+        if let Some(Attr::Str(name)) = block.annotations.get(INTRINSIC) {
+            match matrix::named(name) {
+                Some(instruction) => matrix::mark(&mut nodes, instruction, &inside)?,
+                None => self.nest.notes.push(format!("{name} of block {} is computed element by element", block.name)),
+            }
+        }
         Ok(nodes)
     }
 
@@ -351,6 +354,7 @@ impl Builder<'_> {
             value,
             reads,
             vthreads: around.vthreads.clone(),
+            instruction: None,
         }))])
     }
 }

@@ -15,6 +15,7 @@ use super::allreduce::Reduction;
 use super::barrier::owner;
 use super::error::{At, LowerError};
 use super::linear::{Atom, Linear};
+use super::matrix::is_private;
 use super::nest::{Leaf, Nest, Thread};
 use super::pred::range_under;
 use satune_ir::{BufferId, Program, VarId};
@@ -32,7 +33,7 @@ impl<'n> Deciding<'n> {
         let mut out = Deciding { nest, program, registers: HashMap::new() };
         let mut leaves: Vec<&Leaf> = Vec::new();
         nest.leaves(&mut |leaf, _| leaves.push(leaf));
-        leaves.retain(|leaf| program.buffer(leaf.target).scope == "local");
+        leaves.retain(|leaf| is_private(&program.buffer(leaf.target).scope));
         loop {
             let before: usize = out.registers.values().map(BTreeSet::len).sum();
             for leaf in &leaves {
@@ -123,7 +124,7 @@ impl<'n> Deciding<'n> {
 
     /// Threads of more than one that see the same memory of this scope.
     fn seeing<'s>(&'s self, scope: &'s str) -> impl Iterator<Item = &'s Thread> {
-        self.nest.threads.iter().filter(move |t| t.extent > 1 && scope != "local" && (t.block || scope == "global"))
+        self.nest.threads.iter().filter(move |t| t.extent > 1 && !is_private(scope) && (t.block || scope == "global"))
     }
 
     fn apart(&self, leaf: &Leaf) -> bool {

@@ -4,6 +4,7 @@ use super::error::LowerError;
 use super::guards::Guarding;
 use super::layout::BufferLayout;
 use super::linear::{Atom, Linear, Op, Ranges};
+use super::matrix::Fragments;
 use super::nest::{Leaf, Loop, LoopKind, Nest, Node};
 use super::pipeline::Pipeline;
 use super::pred::{join, Pred};
@@ -37,6 +38,8 @@ pub struct Emitter<'a> {
     pub env: HashMap<VarId, Index>,
     /// Shared buffers held several times: the variable that numbers the copies, and the elements of one.
     pub rings: HashMap<BufferId, (VarId, i64)>,
+    /// What buffers of fragments hold.
+    pub fragments: HashMap<BufferId, Fragments>,
     pub pipelines: HashMap<VarId, Pipeline>,
     /// Loops that index register arrays.
     pub expanded: HashSet<VarId>,
@@ -85,6 +88,7 @@ impl<'a> Emitter<'a> {
             guarding,
             env,
             rings: HashMap::new(),
+            fragments: HashMap::new(),
             pipelines: HashMap::new(),
             expanded: HashSet::new(),
             mode: Mode::Whole,
@@ -321,6 +325,11 @@ impl<'a> Emitter<'a> {
     }
 
     fn for_loop(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        if let Some((leaf, _)) = single_leaf(l) {
+            if let Some(what) = leaf.instruction.as_deref().filter(|what| what.loops.first() == Some(&l.var)) {
+                return self.instruction(leaf, what);
+            }
+        }
         if self.pipelines.contains_key(&l.var) {
             return self.pipelined(l);
         }

@@ -20,7 +20,8 @@
 use super::element::decides;
 use super::layout::BufferLayout;
 use super::linear::{Atom, Linear, Ranges};
-use super::nest::{Leaf, Nest};
+use super::matrix::{is_private, one_warp};
+use super::nest::{Leaf, Nest, Thread};
 use super::pred::{join, range_of_parts, Pred};
 use satune_ir::{visit, BinOp, BufferId, Expr, Program};
 use std::collections::{HashMap, HashSet};
@@ -75,7 +76,7 @@ pub fn decide(nest: &Nest, program: &Program, layouts: &HashMap<BufferId, Buffer
 /// Memory that several threads see is written by one of those that would write the same.
 fn one_thread(nest: &Nest, program: &Program, leaf: &Leaf) -> Vec<Pred> {
     let (of_block, of_grid) = match program.buffer(leaf.target).scope.as_str() {
-        "local" => (false, false),
+        scope if is_private(scope) => (false, false),
         "global" => (true, true),
         _ => (true, false),
     };
@@ -83,7 +84,8 @@ fn one_thread(nest: &Nest, program: &Program, leaf: &Leaf) -> Vec<Pred> {
         let sees = if t.block { of_block } else { of_grid };
         sees && t.extent > 1 && !leaf.uses(t.var)
     });
-    idle.flat_map(|t| Pred::eq(&Linear::var(t.var), &nest.ranges)).collect()
+    let first = |t: &Thread| one_warp(nest, leaf, t.var).unwrap_or_else(|| Pred::eq(&Linear::var(t.var), &nest.ranges));
+    idle.flat_map(first).collect()
 }
 
 /// Extent of a buffer along a dimension of an index, which may have more dimensions in front.
@@ -284,7 +286,7 @@ impl Proof<'_> {
     /// Whether a form depends on which block (or which thread, of a local buffer) has the memory that is written: then
     /// each has a memory of its own, and some of them stay unwritten.
     fn counts_owners(&self, leaf: &Leaf, form: &Linear) -> bool {
-        let local = self.program.buffer(leaf.target).scope == "local";
+        let local = is_private(&self.program.buffer(leaf.target).scope);
         self.nest.threads.iter().any(|t| (local || !t.block) && form.uses(&|v| v == t.var))
     }
 
@@ -310,7 +312,7 @@ impl Proof<'_> {
 
     /// Point 3 of the proof.
     fn adds_zero(&self, leaf: &Leaf, guard: &Pred) -> bool {
-        let shared = self.program.buffer(leaf.target).scope != "local";
+        let shared = !is_private(&self.program.buffer(leaf.target).scope);
         if shared && guard.uses(&|v| self.nest.thread(v).is_some()) {
             return false;
         }

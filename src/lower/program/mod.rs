@@ -6,7 +6,7 @@
 //! only what is alive; `deciding` refuses stores that data of several threads decide; `allreduce`, `team` and `combine` make reductions
 //! over threads; `guards` proves which guards can go, `ends` which laps need none; `shared` gives buffers their bytes; `barrier` places
 //! barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the statements, `bits` of them addresses in swizzled tiles; `limits`
-//! checks the kernel. `linear` and `pred` are the arithmetic below all of them.
+//! checks the kernel. `matrix` makes instructions of the loops over a warp's matrices. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
@@ -35,6 +35,7 @@ mod layout;
 mod leaf;
 mod limits;
 mod linear;
+mod matrix;
 mod nest;
 mod pinned;
 mod pipeline;
@@ -54,6 +55,7 @@ use deciding::Deciding;
 use emit::Emitter;
 use layout::BufferLayout;
 use linear::Linear;
+use matrix::{is_fragment, is_private, Fragments};
 use nest::{Leaf, Nest, Thread};
 use satune_ir::{BufferId, DType, Program, Stmt as Node, VarId};
 use std::collections::{HashMap, HashSet};
@@ -125,6 +127,8 @@ pub struct Module {
 /// # Errors
 /// What stands in the way: loops that are not bound, sizes beyond the target's, constructs that are not supported.
 pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerError> {
+    let program = matrix::with_instructions(program);
+    let program = program.as_ref();
     let body = program.body.block.body.as_ref();
     let parts: Vec<&Node> = match body {
         Node::Seq(parts) => parts.iter().collect(),
@@ -193,9 +197,10 @@ impl OneKernel<'_> {
         vthread::distribute(&mut nest, program);
         let pipelines = pipeline::find(&mut nest, program, self.options.target.has_cp_async);
         let written = self.find_buffers(&nest);
+        let fragments = matrix::fragments(&nest, program)?;
         let layouts = self.layouts(&nest, &written, reductions)?;
         let guarding = guards::decide(&nest, program, &layouts);
-        let (mut arrays, places, rings) = self.arrays(&layouts, &written, &pipelines);
+        let (mut arrays, places, rings) = self.arrays(&layouts, &written, &pipelines, &fragments);
         let on_chip = places.iter().map(|(b, (id, _))| (*b, id));
         let (shared_bytes, sharing) = shared::place(&nest, &mut arrays, on_chip, self.options.target.max_shared_bytes)?;
         let owners = barrier::Owners::of(&nest);
@@ -213,6 +218,7 @@ impl OneKernel<'_> {
         let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
         emitter.expanded = expanded;
         emitter.rings = rings;
+        emitter.fragments = fragments;
         emitter.partials = reductions.iter().map(|r| r.partial).collect();
         emitter.pipelines = pipelines;
         let code = emitter.nodes(&nest.body)?;
@@ -276,7 +282,7 @@ impl OneKernel<'_> {
                     }
                     BufferLayout::whole(&shape, &strides)
                 }
-                "local" => layout::compact(nest, self.program, *id, true)?,
+                scope if is_private(scope) => layout::compact(nest, self.program, *id, true)?,
                 "shared" | "shared.dyn" => layout::compact(nest, self.program, *id, false)?,
                 scope => {
                     return Err(LowerError::Unsupported {
@@ -332,12 +338,14 @@ impl OneKernel<'_> {
         layouts: &HashMap<BufferId, BufferLayout>,
         written: &HashSet<BufferId>,
         pipelines: &HashMap<VarId, pipeline::Pipeline>,
+        fragments: &HashMap<BufferId, Fragments>,
     ) -> (Vec<Array>, HashMap<BufferId, (ArrayId, BufferLayout)>, HashMap<BufferId, (VarId, i64)>) {
         let mut arrays: Vec<Array> = Vec::new();
         let (mut places, mut rings) = (HashMap::new(), HashMap::new());
         let space = |id: &BufferId| match self.program.buffer(*id).scope.as_str() {
             "global" => Space::Global,
             "local" => Space::Register,
+            scope if is_fragment(scope) => Space::Opaque,
             _ => Space::Shared,
         };
         let mut order = self.used.clone();
@@ -353,6 +361,9 @@ impl OneKernel<'_> {
                 name.push('_');
             }
             let mut len = layout.len.max(1);
+            if let Some(held) = fragments.get(id) {
+                len = held.count(len) * held.per_lane;
+            }
             if let Some(p) = pipelines.values().find(|p| p.buffers.contains(id)) {
                 // Each copy begins at a multiple of the widest access.
                 len = (len as u64).next_multiple_of(u64::from(16 / buffer.dtype.bytes().min(16))) as i64;
@@ -381,8 +392,11 @@ impl OneKernel<'_> {
             let reads = leaf.reads.iter().map(|(b, at)| (b, at));
             for (id, at) in reads.chain([(&leaf.target, &leaf.at)]) {
                 let buffer = self.program.buffer(*id);
-                let Some(layout) = layouts.get(id).filter(|_| buffer.scope == "local") else { continue };
+                let Some(layout) = layouts.get(id).filter(|_| is_private(&buffer.scope)) else { continue };
                 layout.flatten(at, &nest.ranges).vars(&mut |v| {
+                    if leaf.instruction.as_ref().is_some_and(|what| what.loops.contains(&v)) {
+                        return;
+                    }
                     if nest.thread(v).is_some() {
                         let (buffer, block) = (buffer.name.clone(), leaf.block.clone());
                         error.get_or_insert(LowerError::RegisterIndex { buffer, block });

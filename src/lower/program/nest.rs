@@ -1,6 +1,7 @@
 //! A kernel's part of a program as loops and leaves: blocks dissolved into their statements, loops that are bound to
 //! threads replaced by the thread's index, loops of one iteration gone. `build` makes it.
 use super::linear::{Atom, Linear, Ranges};
+use super::matrix::Instruction;
 use super::pred::Pred;
 use crate::kernel::Index;
 use satune_ir::{visit, Annotations, Attr, BufferId, Expr, VarId};
@@ -52,6 +53,8 @@ pub struct Leaf {
     pub reads: Vec<(BufferId, Vec<Linear>)>,
     /// Enclosing vthread loops, outermost first.
     pub vthreads: Vec<VarId>,
+    /// The instruction that the innermost loops around it are.
+    pub instruction: Option<Arc<Instruction>>,
 }
 
 impl Leaf {

@@ -1,6 +1,7 @@
 //! An index that guards leave one value, as that value: an axis of extent 1 that is tiled wider is indexed by the thread
 //! here, and by 0 there, behind the same guard.
 use super::linear::{Linear, Ranges};
+use super::matrix::is_private;
 use super::nest::{Leaf, Nest};
 use super::pred::{range_under, Pred};
 use satune_ir::{BufferId, Program};
@@ -32,7 +33,7 @@ pub fn pin(nest: &mut Nest, program: &Program) {
     nest.leaves_mut(&mut |leaf| {
         let Leaf { guards, target, at, reads, .. } = leaf;
         for (b, at) in reads.iter_mut().map(|(b, at)| (*b, at)).chain([(*target, at)]) {
-            let local = program.buffer(b).scope == "local";
+            let local = is_private(&program.buffer(b).scope);
             for (d, form) in at.iter_mut().enumerate() {
                 let value = match local {
                     true if mixed.contains(&(b, d)) => {

@@ -75,7 +75,13 @@ impl Runner<'_> {
                 let at = self.opaque(src, op.sums(), op.accumulator())?;
                 let index = self.index(&dst.1)?;
                 let [m, n, _] = op.extents();
-                let matrix = Matrix { array: dst.0, lines: m, line: n, stride: *stride, fragment: op.sums() * 4 };
+                let matrix = Matrix {
+                    array: dst.0,
+                    lines: m,
+                    line: n,
+                    stride: *stride,
+                    fragment: op.sums() * op.accumulator().bytes(),
+                };
                 if self.kernel.array(dst.0).dtype != op.accumulator() {
                     return Err(self.machine("wmma.store of sums to an array of another type".into()));
                 }

@@ -31,6 +31,9 @@ pub struct Wmma {
     pub shape: WmmaShape,
     /// Type of A's and B's elements: f16, bf16 or i8.
     pub operand: DType,
+    /// Sums of f16 in f16: no plan has them, scheduled programs may.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub f16_sums: bool,
 }
 
 /// Elements of C that a warp stages at once on their way to global memory, at most: with their padding no more than 3 KiB, so
@@ -38,9 +41,18 @@ pub struct Wmma {
 const STAGED: i64 = 512;
 
 impl Wmma {
-    /// The instruction of a shape for operands of a type, where there is one.
+    /// The instruction of a shape for operands of a type, where there is one, with sums of 32 bits.
     pub fn of(shape: WmmaShape, operand: DType) -> Option<Wmma> {
-        matches!(operand, DType::F16 | DType::BF16 | DType::I8).then_some(Wmma { shape, operand })
+        let known = matches!(operand, DType::F16 | DType::BF16 | DType::I8);
+        known.then_some(Wmma { shape, operand, f16_sums: false })
+    }
+
+    /// All instructions.
+    pub fn all() -> impl Iterator<Item = Wmma> {
+        let of =
+            |shape| [DType::F16, DType::BF16, DType::I8].into_iter().filter_map(move |dtype| Wmma::of(shape, dtype));
+        let halves = |op: Wmma| (op.operand == DType::F16).then_some(Wmma { f16_sums: true, ..op });
+        WmmaShape::ALL.into_iter().flat_map(of).flat_map(move |op| [Some(op), halves(op)]).flatten()
     }
 
     /// The first architecture that has it, as in `sm_70` (PTX ISA, "wmma.mma: Target ISA Notes").
@@ -65,6 +77,7 @@ impl Wmma {
     pub fn accumulator(self) -> DType {
         match self.operand {
             DType::I8 => DType::I32,
+            DType::F16 if self.f16_sums => DType::F16,
             _ => DType::F32,
         }
     }
@@ -107,7 +120,8 @@ impl Wmma {
 impl fmt::Display for Wmma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [m, n, k] = self.extents();
-        write!(f, "wmma m{m}n{n}k{k} {:?}", self.operand)
+        let sums = if self.f16_sums { " with f16 sums" } else { "" };
+        write!(f, "wmma m{m}n{n}k{k} {:?}{sums}", self.operand)
     }
 }
 

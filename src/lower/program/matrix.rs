@@ -1,0 +1,385 @@
+//! Instructions of a warp on matrices (`wmma`) in scheduled programs.
+//!
+//! A block that is an intrinsic is lowered as what it computes: loops over the elements of its matrices, by which layouts, guards and
+//! barriers are found as for any other. Only where statements are written are these loops one instruction:
+//!
+//! ```text
+//!   wmma_load_16x16x16_f16_a_shared:              for i, j in T.grid(16, 16):
+//!       A_1 = T.match_buffer(A_shared[..])            A_frag[v * 16 + i, u * 16 + j] = A_shared[v * 16 + i, u * 16 + j]
+//!       C_1 = T.match_buffer(A_frag[..])          ->
+//!       T.tvm_load_matrix_sync(..)                wmma::load(A_frag + v * 2 + u, &A_shared[v * 16][u * 16], pitch)
+//! ```
+//! How a fragment is spread over lanes is not known: a buffer of scope `wmma.*` is an array of whole fragments, in the order of the
+//! matrices, and no other statement touches it. All lanes of a warp reach an instruction with the same addresses: lanes are 32
+//! neighbours along threadIdx.x, and no index of it tells them apart.
+use super::build::Around;
+use super::emit::{guarded, Emitter};
+use super::error::{At, LowerError};
+use super::guards::Guarding;
+use super::linear::{Atom, Linear};
+use super::nest::{Leaf, Loop, Nest, Node};
+use super::pred::Pred;
+use crate::kernel::{self, ArrayId, Index, WarpOp, WmmaOp};
+use crate::lower::index::mul;
+use satune_ir::term::tensor::Wmma;
+use satune_ir::term::Side;
+use satune_ir::{visit, BufferId, Program, Stmt, VarId};
+use satune_rewrites::intrinsics::wmma::{step, Step};
+use satune_rewrites::{intrinsics, views};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Lanes of a warp.
+const LANES: i64 = 32;
+/// A matrix begins at a multiple of so many bytes, and so do its lines (CUDA C++ Programming Guide, "Warp Matrix Functions").
+pub const MATRIX_ALIGN: u32 = 32;
+const LINE_ALIGN: i64 = 16;
+
+/// Whether buffers of a scope are private to a thread, or to a warp.
+pub fn is_private(scope: &str) -> bool {
+    scope == "local" || is_fragment(scope)
+}
+
+/// Whether buffers of a scope hold fragments.
+pub fn is_fragment(scope: &str) -> bool {
+    scope.starts_with("wmma.")
+}
+
+/// The program without views, intrinsics as what they compute, with their names.
+pub fn with_instructions(program: &Program) -> Cow<'_, Program> {
+    let mut any = false;
+    visit::walk_stmt(&program.body.block.body, &mut |s| {
+        any |= matches!(s, Stmt::Realize(r) if !r.block.match_buffers.is_empty());
+    });
+    if !any {
+        return Cow::Borrowed(program);
+    }
+    let mut out = intrinsics::named(program);
+    views::seen_through(&mut out.body.block.body);
+    Cow::Owned(out)
+}
+
+/// What a leaf in loops over the elements of matrices is.
+#[derive(Clone, Debug)]
+pub struct Instruction {
+    pub name: Arc<str>,
+    pub step: Step,
+    /// The loops, outermost first.
+    pub loops: Vec<VarId>,
+}
+
+/// The instruction of an intrinsic's name, where lowering has one; its loops are not known yet.
+pub fn named(name: &str) -> Option<Instruction> {
+    step(name).map(|step| Instruction { name: name.into(), step, loops: Vec::new() })
+}
+
+/// Marks the leaf that is alone in loops over the elements of an instruction's matrices.
+/// `around`: the block that the intrinsic is.
+pub fn mark(nodes: &mut [Node], instruction: Instruction, around: &Around) -> Result<(), LowerError> {
+    let mut loops = Vec::new();
+    match nodes {
+        [node] => {
+            if let Some(leaf) = alone(node, &mut loops) {
+                leaf.instruction = Some(Arc::new(Instruction { loops, ..instruction }));
+                leaf.block.clone_from(&around.block);
+                leaf.annotations = around.annotations.clone();
+                return Ok(());
+            }
+        }
+        // No instance of it runs.
+        [] => return Ok(()),
+        _ => {}
+    }
+    Err(strange(&instruction.name, &around.block, "its block has several statements"))
+}
+
+/// The leaf that is alone in loops, which are noted.
+fn alone<'n>(node: &'n mut Node, loops: &mut Vec<VarId>) -> Option<&'n mut Leaf> {
+    match node {
+        Node::Leaf(leaf) => Some(leaf),
+        Node::Loop(Loop { var, body, .. }) => {
+            loops.push(*var);
+            match body.as_mut_slice() {
+                [one] => alone(one, loops),
+                _ => None,
+            }
+        }
+        Node::Barrier => None,
+    }
+}
+
+fn strange(name: &str, block: &str, why: &str) -> LowerError {
+    LowerError::Unsupported {
+        what: format!("{name} where {why}"),
+        place: At::block(block),
+        remedy: "an instruction takes whole matrices, each of them in rows or columns of one buffer".into(),
+    }
+}
+
+/// The matrices of one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragments {
+    /// The instruction that multiplies them.
+    op: Wmma,
+    rows: i64,
+    columns: i64,
+    /// Elements that a lane has of one.
+    pub per_lane: i64,
+}
+
+impl Fragments {
+    fn operand(op: Wmma, side: Side, transposed: bool) -> Fragments {
+        let [m, n, k] = op.extents().map(i64::from);
+        let (rows, columns) = match side {
+            Side::A => (m, k),
+            Side::B => (k, n),
+        };
+        let (rows, columns) = if transposed { (columns, rows) } else { (rows, columns) };
+        Fragments { op, rows, columns, per_lane: op.elements(side).into() }
+    }
+
+    fn sums(op: Wmma) -> Fragments {
+        let [m, n, _] = op.extents().map(i64::from);
+        Fragments { op, rows: m, columns: n, per_lane: op.sums().into() }
+    }
+
+    /// Fragments of a buffer of so many elements.
+    pub fn count(&self, elements: i64) -> i64 {
+        (elements / (self.rows * self.columns)).max(1)
+    }
+}
+
+/// What buffers of fragments hold.
+///
+/// # Errors
+/// Where something else touches them, or instructions take them for different matrices.
+pub fn fragments(nest: &Nest, program: &Program) -> Result<HashMap<BufferId, Fragments>, LowerError> {
+    let mut leaves: Vec<&Leaf> = Vec::new();
+    nest.leaves(&mut |leaf, _| leaves.push(leaf));
+    // Multiplications first: a load says nothing of the sums, and a fill nothing of the operands.
+    leaves
+        .sort_by_key(|leaf| !matches!(leaf.instruction.as_deref(), Some(Instruction { step: Step::Multiply(..), .. })));
+    let mut known: HashMap<BufferId, Fragments> = HashMap::new();
+    for leaf in leaves {
+        let buffers = leaf.reads.iter().map(|(b, _)| *b).chain([leaf.target]);
+        for b in buffers.filter(|b| is_fragment(&program.buffer(*b).scope)) {
+            let buffer = program.buffer(b);
+            let Some(instruction) = &leaf.instruction else {
+                return Err(LowerError::Unsupported {
+                    what: format!("buffer {} of scope {} accessed element by element", buffer.name, buffer.scope),
+                    place: At::block(&leaf.block),
+                    remedy: "only intrinsics of wmma know fragments: tensorize the block (after decompose_reduction, of its init too)"
+                        .into(),
+                });
+            };
+            let own = match instruction.step {
+                Step::Fill(op) | Step::Store(op) => Fragments::sums(op),
+                Step::Load(op, side, transposed) => Fragments::operand(op, side, transposed),
+                Step::Multiply(op, transposed) => match buffer.scope.as_str() {
+                    "wmma.matrix_a" => Fragments::operand(op, Side::A, transposed[0]),
+                    "wmma.matrix_b" => Fragments::operand(op, Side::B, transposed[1]),
+                    _ => Fragments::sums(op),
+                },
+            };
+            let first = known.entry(b).or_insert(own);
+            if (first.rows, first.columns, first.per_lane) != (own.rows, own.columns, own.per_lane) {
+                let why = format!("buffer {} holds matrices of another instruction", buffer.name);
+                return Err(strange(&instruction.name, &leaf.block, &why));
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// Whether a nest has instructions of warps.
+pub fn has_any(nest: &Nest) -> bool {
+    let mut found = false;
+    nest.leaves(&mut |leaf, _| found |= leaf.instruction.is_some());
+    found
+}
+
+/// Where threads have no lanes, 32 of them; else threadIdx.x must be whole warps.
+pub fn lanes(nest: &mut Nest) -> Result<(), LowerError> {
+    if !has_any(nest) {
+        return Ok(());
+    }
+    let lanes = nest.threads.iter().find(|t| t.tag == LANE_TAG).map(|t| t.extent);
+    match lanes {
+        None => {
+            let (var, index) = (nest.fresh(LANES), Index::ThreadIdx(kernel::Dim::X));
+            let (tag, first_loop) = (LANE_TAG.to_string(), "the lanes of a warp".to_string());
+            nest.threads.push(super::nest::Thread { tag, var, extent: LANES, index, block: true, first_loop });
+            Ok(())
+        }
+        Some(extent) if extent % LANES == 0 => Ok(()),
+        Some(extent) => Err(LowerError::Unsupported {
+            what: format!("wmma in blocks of {extent} threads along threadIdx.x"),
+            place: At::default(),
+            remedy: "a warp is 32 neighbours there: bind loops of 32 to threadIdx.x, or none".into(),
+        }),
+    }
+}
+
+const LANE_TAG: &str = "threadIdx.x";
+
+impl Nest {
+    /// Whether an index is the same for all lanes of a warp.
+    fn is_uniform(&self, form: &Linear) -> bool {
+        let Some(lane) = self.threads.iter().find(|t| t.tag == LANE_TAG) else { return true };
+        let of_lanes = |atom: &Atom| atom.uses(&|v| v == lane.var);
+        let of_warps = |atom: &Atom| match atom {
+            Atom::Div(number, by) => by % LANES == 0 && **number == Linear::var(lane.var),
+            _ => false,
+        };
+        form.terms.iter().all(|(atom, _)| !of_lanes(atom) || of_warps(atom))
+    }
+}
+
+/// Of a leaf that is an instruction: the condition under which one of several warps that would write the same does. None of any other leaf.
+pub fn one_warp(nest: &Nest, leaf: &Leaf, var: VarId) -> Option<Vec<Pred>> {
+    leaf.instruction.as_ref()?;
+    let thread = nest.thread(var).filter(|t| t.tag == LANE_TAG)?;
+    let warp = Linear::var(thread.var).divided(LANES, &nest.ranges);
+    Some(Pred::eq(&warp, &nest.ranges))
+}
+
+impl Emitter<'_> {
+    /// The instruction that loops are, where they are one.
+    pub(super) fn instruction(&mut self, leaf: &Leaf, what: &Instruction) -> Result<Vec<kernel::Stmt>, LowerError> {
+        let refused = |why: &str| strange(&what.name, &leaf.block, why);
+        let Guarding { when, zero } = self.guarding.get(&leaf.id).cloned().unwrap_or_default();
+        let per_element = |p: &Pred| {
+            let mut uniform = true;
+            p.map(&mut |form| {
+                uniform &= self.nest.is_uniform(form);
+                form.clone()
+            });
+            !uniform || p.uses(&|v| what.loops.contains(&v))
+        };
+        if !zero.is_empty() || when.iter().any(per_element) {
+            return Err(refused("a condition leaves out some of a matrix (pad_einsum makes whole ones)"));
+        }
+        let accesses = leaf.reads.iter().map(|(b, at)| (*b, at)).chain([(leaf.target, &leaf.at)]);
+        let (mut held, mut memory) = (Vec::new(), None);
+        for (b, at) in accesses {
+            if !at.iter().all(|form| self.nest.is_uniform(form)) {
+                return Err(refused("lanes have different indices"));
+            }
+            match is_fragment(&self.program.buffer(b).scope) {
+                true => held.push((self.program.buffer(b).scope.clone(), self.fragment(b, at, leaf, what)?)),
+                false => memory = Some(self.matrix(b, at, leaf, what)?),
+            }
+        }
+        let of = |scope: &str| held.iter().find(|(s, _)| s == scope).map(|(_, place)| place.clone());
+        let op = held.last().map(|(_, (_, op))| *op);
+        let missing = || refused("it has other operands");
+        let op = op.ok_or_else(missing)?;
+        let place = |scope: &str| of(scope).map(|(place, _)| place).ok_or_else(missing);
+        let op = match what.step {
+            Step::Fill(_) => WmmaOp::Zero { op, d: place("wmma.accumulator")? },
+            Step::Load(_, side, transposed) => {
+                let (src, stride) = memory.ok_or_else(missing)?;
+                let stride = u32::try_from(stride).map_err(|_| refused("lines are too far apart"))?;
+                let dst = place(if side == Side::A { "wmma.matrix_a" } else { "wmma.matrix_b" })?;
+                WmmaOp::Load { op, side, dst, src, stride, across: across(side, transposed) }
+            }
+            Step::Multiply(_, [a, b]) => WmmaOp::Multiply {
+                op,
+                d: place("wmma.accumulator")?,
+                a: place("wmma.matrix_a")?,
+                b: place("wmma.matrix_b")?,
+                across: [across(Side::A, a), across(Side::B, b)],
+            },
+            Step::Store(_) => {
+                let (dst, stride) = memory.ok_or_else(missing)?;
+                WmmaOp::Store { op, dst, stride: stride as u64, src: place("wmma.accumulator")? }
+            }
+        };
+        let cond = self.condition(&when);
+        Ok(guarded(cond, vec![kernel::Stmt::Warp(WarpOp::Wmma(op))]))
+    }
+
+    /// The place of a matrix's first element, and how far apart its lines are.
+    fn first(
+        &self,
+        form: &Linear,
+        leaf: &Leaf,
+        what: &Instruction,
+        lines: &[VarId],
+    ) -> Result<(Linear, i64), LowerError> {
+        let refused = |why: &str| strange(&what.name, &leaf.block, why);
+        let (mut rest, mut units) = (form.clone(), Vec::new());
+        for v in lines {
+            let (unit, without) =
+                rest.split_var(*v).ok_or_else(|| refused("a matrix is no rows or columns of a buffer"))?;
+            units.push(unit);
+            rest = without;
+        }
+        match units.as_slice() {
+            [stride, 1] if *stride > 0 => Ok((rest, *stride)),
+            _ => Err(refused("the elements of a matrix's line are no neighbours")),
+        }
+    }
+
+    /// A matrix in memory.
+    #[allow(clippy::type_complexity)]
+    fn matrix(
+        &mut self,
+        b: BufferId,
+        at: &[Linear],
+        leaf: &Leaf,
+        what: &Instruction,
+    ) -> Result<((ArrayId, Index), i64), LowerError> {
+        let (array, form) = self.element(b, at)?;
+        let (first, stride) = self.first(&form, leaf, what, &what.loops)?;
+        let bytes = i64::from(self.array(array).dtype.bytes());
+        if !first.multiple_of(i64::from(MATRIX_ALIGN) / bytes) || stride * bytes % LINE_ALIGN != 0 {
+            let name = &self.program.buffer(b).name;
+            let why = format!(
+                "a matrix of {name} does not begin at a multiple of {MATRIX_ALIGN} bytes, or its lines, {} bytes apart, of {LINE_ALIGN} (storage_align sets that)",
+                stride * bytes
+            );
+            return Err(strange(&what.name, &leaf.block, &why));
+        }
+        Ok(((array, self.index(array, &first, "matrix")), stride))
+    }
+
+    /// A fragment, and the instruction that multiplies it.
+    #[allow(clippy::type_complexity)]
+    fn fragment(
+        &mut self,
+        b: BufferId,
+        at: &[Linear],
+        leaf: &Leaf,
+        what: &Instruction,
+    ) -> Result<((ArrayId, Index), Wmma), LowerError> {
+        let refused = |why: &str| strange(&what.name, &leaf.block, why);
+        let held = self.fragments.get(&b).copied().ok_or_else(|| refused("it has other operands"))?;
+        let (array, form) = self.element(b, at)?;
+        let own: Vec<VarId> = what.loops.iter().copied().filter(|v| form.uses(&|x| x == *v)).collect();
+        // Rows before columns, as the buffer has them.
+        let mut own: Vec<(i64, VarId)> =
+            own.iter().filter_map(|v| form.split_var(*v).map(|(unit, _)| (-unit, *v))).collect();
+        own.sort_unstable();
+        let lines: Vec<VarId> = own.into_iter().map(|(_, v)| v).collect();
+        let (first, pitch) = self.first(&form, leaf, what, &lines)?;
+        let block = held.rows * pitch;
+        let ranges = &self.nest.ranges;
+        let (above, beside) = (first.divided(block, ranges), first.remainder(block, ranges));
+        if pitch % held.columns != 0 || !beside.multiple_of(held.columns) || beside.range(ranges).1 >= pitch {
+            return Err(refused("a fragment begins within another"));
+        }
+        let number = above.scaled(pitch / held.columns).plus(&beside.divided(held.columns, ranges), 1);
+        let index = self.plain_index(&number);
+        Ok(((array, mul(index, held.per_lane)), held.op))
+    }
+}
+
+/// Whether the lines of an operand's matrix run across k.
+fn across(side: Side, transposed: bool) -> bool {
+    match side {
+        Side::A => transposed,
+        Side::B => !transposed,
+    }
+}
