@@ -92,6 +92,7 @@ pub mod unroll;
 pub mod unsafe_hide_buffer_access;
 pub mod vectorize;
 
+pub mod heron;
 pub mod space;
 
 // Data movement and reductions.

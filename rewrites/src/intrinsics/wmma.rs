@@ -49,6 +49,29 @@ pub fn store_name(op: Wmma, scope: &str) -> String {
     store_to(shape_of(op), op.accumulator().name(), scope)
 }
 
+/// The names of the intrinsics that a product in shared memory takes.
+pub(crate) struct Named {
+    pub fill: String,
+    /// Of A's fragments, and of B's.
+    pub loads: [String; 2],
+    pub sync: String,
+    pub store: String,
+}
+
+/// The intrinsics of a shape (m, n, k) for operands and sums of these types, A and B each stored transposed or not; none where
+/// there is no such instruction.
+pub(crate) fn all_of(shape: [i64; 3], types: [DType; 2], transposed: [bool; 2]) -> Option<Named> {
+    let ([m, n, k], [operand, sum]) = (shape, types.map(DType::name));
+    let shape = (m, n, k);
+    let load = |b: bool| load_in(shape, operand, SHARED[0], b, transposed[usize::from(b)]);
+    (SHAPES.contains(&shape) && TYPES.contains(&(operand, sum))).then(|| Named {
+        fill: fill_of(shape, sum),
+        loads: [false, true].map(load),
+        sync: sync_of(shape, operand, sum, transposed),
+        store: store_to(shape, sum, SHARED[0]),
+    })
+}
+
 /// The instruction whose multiplication has a name.
 pub fn named(name: &str) -> Option<Wmma> {
     let operands = [DType::F16, DType::BF16, DType::I8].into_iter();

@@ -24,7 +24,7 @@ pub mod stream;
 mod strided;
 mod tuples;
 mod unscheduled;
-mod writer;
+pub(crate) mod writer;
 
 use crate::simplified::simplified;
 pub use condition::Condition;

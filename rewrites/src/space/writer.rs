@@ -5,43 +5,43 @@ use serde_json::{json, Value};
 
 /// TensorIR's annotation of a copy to shared memory that passes through registers, where a tile waits while another one is
 /// read.
-pub(in crate::space) const LOCAL_STAGE: &str = "tir.manifest_shared_memory_local_stage";
+pub(crate) const LOCAL_STAGE: &str = "tir.manifest_shared_memory_local_stage";
 
 /// A trace in the making.
 #[derive(Default)]
-pub(in crate::space) struct Draft {
+pub(crate) struct Draft {
     calls: Vec<Call>,
     fresh: u32,
 }
 
 impl Draft {
     /// Calls that were made elsewhere.
-    pub(in crate::space) fn extend(&mut self, calls: impl IntoIterator<Item = Call>) {
+    pub(crate) fn extend(&mut self, calls: impl IntoIterator<Item = Call>) {
         self.calls.extend(calls);
     }
 
     /// The calls so far.
-    pub(in crate::space) fn calls(&self) -> &[Call] {
+    pub(crate) fn calls(&self) -> &[Call] {
         &self.calls
     }
 
-    pub(in crate::space) fn finish(self) -> Trace {
+    pub(crate) fn finish(self) -> Trace {
         Trace { calls: self.calls }
     }
 }
 
 /// A result by its name.
-pub(in crate::space) fn var(name: &str) -> Value {
+pub(crate) fn var(name: &str) -> Value {
     json!(format!("${name}"))
 }
 
 /// `name[index]`, counted from the end.
-pub(in crate::space) fn from_end(name: &str, index: usize) -> Value {
+pub(crate) fn from_end(name: &str, index: usize) -> Value {
     json!(format!("${name}[-{index}]"))
 }
 
 /// Writes a trace call by call.
-pub(in crate::space) trait TraceWriter {
+pub(crate) trait TraceWriter {
     fn draft(&mut self) -> &mut Draft;
 
     /// A call; its result has no name yet.

@@ -4,6 +4,7 @@ extern crate satune_testing;
 
 mod ask;
 mod caches;
+mod heron;
 mod judged;
 mod plans;
 mod rules;
