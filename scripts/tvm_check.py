@@ -50,6 +50,7 @@ def scheduled(request):
     """What TVM's rules for tensor cores make of a program."""
     from tvm.s_tir import dlight
     from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.tensor_intrin import cuda  # noqa: F401, registers the intrinsics
 
     limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
     target = tvm.target.Target({"kind": "cuda", "arch": request["arch"], **limits})

@@ -112,11 +112,20 @@ impl Work {
         }
     }
 
-    /// Puts a schedule beside the best.
-    pub fn put_beside(&mut self, schedule: GivenSchedule) {
+    /// Puts a schedule beside the best, with what there is to say of it.
+    pub fn put_beside(&mut self, schedule: GivenSchedule, note: Option<String>) {
+        self.notes().extend(note);
         match self {
             Work::Contraction(problem) => problem.given = Some(schedule),
             Work::Streams(problem) => problem.given = Some(schedule),
+        }
+    }
+
+    /// What there is to say of the program.
+    fn notes(&mut self) -> &mut Vec<String> {
+        match self {
+            Work::Contraction(problem) => &mut problem.notes,
+            Work::Streams(problem) => &mut problem.notes,
         }
     }
 
@@ -218,12 +227,10 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
 fn work_of(name: &str, given: Program, equations: &dyn Fn(&Program) -> Program) -> Result<Work, SourceError> {
     let Checked { program, note, given } = checked(given, equations);
     let mut work = kind_of(name, program)?;
-    let (notes, own) = match &mut work {
-        Work::Contraction(problem) => (&mut problem.notes, &mut problem.given),
-        Work::Streams(problem) => (&mut problem.notes, &mut problem.given),
-    };
-    notes.extend(note);
-    *own = given.map(GivenSchedule::Program);
+    match given {
+        Some(given) => work.put_beside(GivenSchedule::Program(given), note),
+        None => work.notes().extend(note),
+    }
     Ok(work)
 }
 

@@ -100,8 +100,7 @@ pub(super) fn run(args: &Bench) -> Outcome {
         let [work] = problems.as_mut_slice() else {
             return Err(Failure::Input(format!("--given is of one program, and {} are named", problems.len())));
         };
-        let given = given::read(named, work, &gpu, (args.size.fuel(), Duration::from_secs(args.time_limit)))?;
-        work.put_beside(given);
+        given::put_beside(named, work, &gpu, (args.size.fuel(), Duration::from_secs(args.time_limit)))?;
     }
     let before: Option<Benchmark> = match &args.baseline {
         None => None,

@@ -38,7 +38,8 @@ pub(super) struct Explore {
     time_limit: u64,
     /// A schedule to put beside the best: a file with one (a scheduled PrimFunc; a trace of Satune's or of TVM's, as JSON or Python; the
     /// `plan` of a candidate), or what is fixed of one in the words of why-not ("block 128x128, k 8"), of Triton ("BLOCK_M=128, BLOCK_N=128,
-    /// BLOCK_K=32, num_warps=4, num_stages=3") or of CUTLASS ("128x128x32"); the rest is as good as can be
+    /// BLOCK_K=32, num_warps=4, num_stages=3") or of CUTLASS ("128x128x32"), the rest as good as can be; or a row of Heron's table, in a file
+    /// or as text
     #[arg(long, value_name = "SCHEDULE")]
     #[serde(default)]
     given: Option<String>,
@@ -264,8 +265,7 @@ fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome
     };
     if let Some(named) = &args.given {
         let limits = (args.target.size.fuel(), Duration::from_secs(args.time_limit));
-        let given = given::read(named, &work, &gpu, limits)?;
-        work.put_beside(given);
+        given::put_beside(named, &mut work, &gpu, limits)?;
     }
     folder(args)?;
     let mut device = open(args.device, &gpu, args.script.as_deref())?;

@@ -1,31 +1,52 @@
 //! A schedule that is named, from wherever it is: `--given`, and the questions of `why-not` that are files.
-use super::{ask, Failure};
+use super::{ask, heron, Failure};
 use crate::scheduled::{replayed, GivenSchedule};
 use crate::source::Work;
 use crate::workload::Workload;
 use satune_extract::Descriptor;
 use satune_ir::term::Schedule;
 use satune_ir::{files, tvmscript, BufferId, Program};
+use satune_rewrites::heron::Row;
 use satune_rewrites::space::{on_tensor_cores, read_plan, Fuel};
 use satune_rewrites::{intrinsics, soundness, Trace};
 use std::path::Path;
 use std::time::Duration;
 
-/// Reads a schedule of a program: a file with one, or words that fix some of it. `(fuel, limit)`: of the space that words are asked about.
+/// Puts the schedule that is named beside the best of a program: a file with one, or words that fix some of it. `(fuel, limit)`: of the
+/// space that words are asked about.
 ///
 /// # Errors
 /// Where it is none of the program, with the reason.
-pub(super) fn read(
+pub(super) fn put_beside(
     named: &str,
-    work: &Work,
+    work: &mut Work,
     gpu: &Descriptor,
     limits: (Fuel, Duration),
-) -> Result<GivenSchedule, Failure> {
+) -> Result<(), Failure> {
     let failed = |e: String| Failure::Input(format!("--given {named}: {e}"));
-    let Some(path) = file_of(named).map_err(failed)? else { return of_space(named, work, gpu, limits) };
-    match Written::read(path, work.workload()).map_err(failed)? {
-        Written::Plan { text, .. } => of_space(&text, work, gpu, limits),
-        Written::Program(program) => of_program(work.workload(), *program).map_err(failed),
+    let file = file_of(named).map_err(failed)?;
+    if let Some(row) = file.map_or_else(|| heron::row(named), heron::row_in).map_err(failed)? {
+        let (given, note) = of_row(&row, work.workload());
+        work.put_beside(given, note);
+        return Ok(());
+    }
+    let given = match file.map(|path| Written::read(path, work.workload())).transpose().map_err(failed)? {
+        None => of_space(named, work, gpu, limits)?,
+        Some(Written::Plan { text, .. }) => of_space(&text, work, gpu, limits)?,
+        Some(Written::Program(program)) => of_program(work.workload(), *program).map_err(failed)?,
+    };
+    work.put_beside(given, None);
+    Ok(())
+}
+
+/// What a row of Heron's is, and the shared memory of TVM's kernel.
+fn of_row(row: &Row, problem: &dyn Workload) -> (GivenSchedule, Option<String>) {
+    match heron::scheduled(row, problem) {
+        Ok(heron::Scheduled { program, shared, .. }) => match of_program(problem, program) {
+            Ok(given) => (given, Some(format!("the given row of Heron's: {shared}"))),
+            Err(why) => (GivenSchedule::Refused(why), None),
+        },
+        Err(why) => (GivenSchedule::Refused(why), None),
     }
 }
 

@@ -11,6 +11,7 @@ mod diff;
 mod doctor;
 mod exploring;
 mod given;
+mod heron;
 mod pack;
 mod probe;
 mod replay;

@@ -78,13 +78,16 @@ fn schedules_of_tvm_on_tensor_cores_have_kernels() {
 #[test]
 fn programs_of_plans_on_wmma_are_lowered_as_they_are_written() {
     let op = |shape, dtype| Mma::Wmma(Wmma::of(shape, dtype).unwrap());
-    let plain = |tile, warp, op| TensorPlan::plain(tile, warp, op, 1);
+    let plain = |tile, warp, op| TensorPlan::plain(tile, warp, op, 2);
     let half = plain([64, 64, 32], [32, 32], op(WmmaShape::M16N16, DType::F16));
     let late = OperandPlan { step: 1, order: CopyOrder::Columns, ..half.operands[0] };
     let staged = TensorPlan { store: Store::Shared { stmatrix: false }, ..half.clone() };
     for (operator, plan) in [
         ("gemm:128,64,96,f16,NT", half.clone()),
-        ("gemm:64,128,64,f16,TN", TensorPlan { operands: [late, half.operands[1]], ..half.clone() }),
+        (
+            "gemm:64,128,128,f16,TN",
+            TensorPlan { tile: [64, 64, 64], operands: [late, half.operands[1]], ..half.clone() },
+        ),
         ("gemm:100,60,70,f16,NN,out=f16,bias", staged.clone()),
         ("gemm:64,64,64,bf16,TT", plain([64, 32, 32], [32, 16], op(WmmaShape::M32N8, DType::BF16))),
         ("gemm:64,64,64,i8,NT", plain([32, 64, 64], [8, 64], op(WmmaShape::M8N32, DType::I8))),

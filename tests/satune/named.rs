@@ -192,3 +192,54 @@ fn files_are_questions_and_are_measured() {
     assert_eq!(run.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&run.stderr).contains("--given is of one program, and 2 are named"));
 }
+
+/// Rows of Heron's for 1024 x 1024 x 1024 in f16; the second did not run there.
+const ROW_1190: &str =
+    "1190,10.28,16,16,16,0,1,1,0,5,4,16,16,1,16,1,32,32,16,1,64,0,16,1,1,1,32,1,1,1,1,4,2,32,24,8,32,8,8";
+const ROW_99: &str = "0.0,16,16,16,1,2,1,0,5,4,16,16,1,16,1,32,32,16,1,64,24,16,1,1,1,32,1,1,1,1,1,1,32,24,2,32,24,2";
+
+/// C = A * B^T in f16, as Heron's `dense`.
+fn dense(folder: &Path) -> String {
+    let body = "
+for i, j, k in T.grid(1024, 1024, 1024):
+    with T.sblock(\"C\"):
+        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
+        with T.init():
+            C[vi, vj] = T.float16(0)
+        C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
+";
+    let text =
+        crate::support::script("A: 1024, 1024 float16; B: 1024, 1024 float16; C: 1024, 1024 float16", body);
+    let path = folder.join("dense.py");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// A row of Heron's is a schedule beside the best, or is refused with its numbers.
+#[test(slow)]
+fn rows_of_heron_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let dense = dense(folder.path());
+    let run = explore(&dense, "v100", folder.path(), &["--given", ROW_1190]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let given = &report["given"];
+    assert!(given["predicted_ms"].as_f64().is_some_and(|ms| ms > 0.02) && given["refused"].is_null(), "{given}");
+    assert!(given["executed"].is_object(), "{given}");
+    let note = "A.shared 20480 B, B.shared 7168 B, C.shared 32768 B";
+    assert!(report["notes"].to_string().contains(note), "{}", report["notes"]);
+
+    let contradicted = ROW_1190.replace(",4,16,16,1,16,", ",4,16,16,1,8,");
+    let refused = self::given(&dense, "v100", &contradicted)["refused"].to_string();
+    assert!(refused.contains("threadIdx.y is 8, but the loops of dense have 16 x 1 = 16"), "{refused}");
+    assert!(failed(&dense, "16,16,16,3,3,1").contains("37 numbers"));
+
+    let asked = |row: &str| {
+        let run = satune(&["why-not", &dense, "--gpu", "v100", row]);
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        String::from_utf8_lossy(&run.stdout).into_owned()
+    };
+    let why = asked(ROW_99);
+    assert!(why.contains("45056 + 7168 = 52224 B > 49152 B: it does not fit"), "{why}");
+    assert!(asked(ROW_1190).contains("wmma"));
+}

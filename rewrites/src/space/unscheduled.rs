@@ -480,7 +480,9 @@ impl Undone {
         for nest in nests.iter_mut().filter(|nest| touches(nest, to)) {
             let Some(b) = block(nest).filter(|b| self.moved.contains(&b.id)) else { continue };
             let parts = (b.iter_vars.clone(), b.init.as_deref().cloned(), (*b.body).clone());
-            let name = b.name.clone();
+            // Named after what it writes, where it had no name.
+            let written = |buffer| self.program.buffer(buffer).name.clone();
+            let name = if b.name == written(from) { written(to) } else { b.name.clone() };
             *nest = nest_of_parts(&mut self.program, name, parts);
             self.moved.extend(block(nest).map(|b| b.id));
         }

@@ -78,7 +78,10 @@ impl<'a, W: Askable> Asked<'a, W> {
         let mut answer = Answer {
             question: question.name.clone(),
             in_space: false,
-            reasons: self.problem.outside(&question.fixed, self.gpu),
+            reasons: match &question.refused {
+                Some(why) => vec![why.clone()],
+                None => self.problem.outside(&question.fixed, self.gpu),
+            },
             members: "0".into(),
             stopped_by: None,
             asked: None,

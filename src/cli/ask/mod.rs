@@ -13,7 +13,7 @@ mod tensor;
 mod tests;
 mod words;
 
-use super::{given, print, print_json, stored, work, Failure, Outcome, Size, Target};
+use super::{given, heron, print, print_json, stored, work, Failure, Outcome, Size, Target};
 use crate::explore::Report;
 use crate::nvmmh::{self, Beside, Choice, NvmmhError};
 use crate::published;
@@ -24,6 +24,7 @@ use satune_extract::{Descriptor, Searched};
 use satune_ir::files;
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{Contraction, CoresPlan, Schedule, Space};
+use satune_rewrites::heron::Row;
 use satune_rewrites::space::Fuel;
 use satune_rewrites::Trace;
 use sensitivity::Marked;
@@ -36,8 +37,8 @@ pub(super) struct Args {
     #[command(flatten)]
     target: Target,
     /// Questions, each what is fixed of a schedule: "block 128x128, k 8, registers 8x8, A k-major pad 4, split 1", or a plan as JSON,
-    /// or a file with a plan or a program that is scheduled for tensor cores
-    #[arg(long_help = format!("Questions, each what is fixed of a schedule, or the `plan` of a candidate as JSON; the rest is free. A file may hold a plan, or a product that is scheduled for tensor cores: a PrimFunc or a trace. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
+    /// or a file with a plan or a program that is scheduled for tensor cores, or a row of Heron's table
+    #[arg(long_help = format!("Questions, each what is fixed of a schedule, or the `plan` of a candidate as JSON; the rest is free. A file may hold a plan, or a product that is scheduled for tensor cores: a PrimFunc or a trace. A row of Heron's table (37 numbers, or names with values) is a question, too. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
     schedules: Vec<String>,
     /// A trace that `explore` wrote (NAME.trace.json beside its candidates.json)
     #[arg(long)]
@@ -59,6 +60,8 @@ struct Question<F> {
     fixed: F,
     /// Where every decision is given.
     plan: Option<Schedule>,
+    /// Why it is no schedule, where that is known before a space is asked.
+    refused: Option<String>,
 }
 
 /// What a question fixes of a schedule.
@@ -236,7 +239,7 @@ pub(super) fn beside(
     let name = choice.question(gpu);
     let fixed = problem.question(&name).map_err(Failure::Internal)?;
     let mut asked = answer::Asked::new(&**problem, gpu, limit, fuel);
-    Ok(asked.answer(&Question { name, fixed, plan: None })?.beside(choice))
+    Ok(asked.answer(&Question { name, fixed, plan: None, refused: None })?.beside(choice))
 }
 
 /// The best schedule of a program that keeps to what words fix, in a space of at most so many nodes; why there is none.
@@ -300,9 +303,12 @@ fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fix
     let in_file =
         |path: &Path| given::plan_in(path, problem).map_err(|e| Failure::Input(format!("{}: {e}", path.display())));
     for text in &args.schedules {
-        match given::file_of(text).map_err(|e| Failure::Input(format!("{text}: {e}")))? {
-            Some(path) => out.push(of_plan(path, in_file(path)?, problem)?),
-            None => out.extend(questions_of(text, problem)?),
+        let wrong = |e: String| Failure::Input(format!("{text}: {e}"));
+        let file = given::file_of(text).map_err(wrong)?;
+        match (file.map_or_else(|| heron::row(text), heron::row_in).map_err(wrong)?, file) {
+            (Some(row), _) => out.push(of_row(&row, problem)?),
+            (None, Some(path)) => out.push(of_plan(path, in_file(path)?, problem)?),
+            (None, None) => out.extend(questions_of(text, problem)?),
         }
     }
     let traced = |path: &Path| traced_plan(path, problem);
@@ -322,7 +328,20 @@ fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fix
 fn of_plan<W: Askable>(path: &Path, plan: Schedule, problem: &W) -> Result<Question<W::Fixed>, Failure> {
     let name = path.display().to_string();
     let fixed = problem.fixed_of(&plan).map_err(|e| Failure::Input(format!("{name}: {e}")))?;
-    Ok(Question { name, fixed, plan: Some(plan) })
+    Ok(Question { name, fixed, plan: Some(plan), refused: None })
+}
+
+/// The question that a row of Heron's is: whether it is a schedule, whether TVM's kernel has the shared memory for it, and where what it
+/// fixes stands here.
+fn of_row<W: Askable>(row: &Row, problem: &W) -> Result<Question<W::Fixed>, Failure> {
+    let words = problem.contraction().map_or_else(|| "wmma".into(), |c| heron::words(row, c));
+    let fixed = problem.question(&words).map_err(|e| Failure::Input(format!("a row of Heron's: {e}")))?;
+    let (name, refused) = match heron::scheduled(row, problem) {
+        Ok(found) if found.fits => (format!("a row of Heron's, a schedule ({}), as {words}", found.shared), None),
+        Ok(found) => (format!("a row of Heron's, {words}"), Some(found.shared)),
+        Err(why) => (format!("a row of Heron's, {words}"), Some(why)),
+    };
+    Ok(Question { name, fixed, plan: None, refused })
 }
 
 /// The questions that a text is: one in words, or as the plan of a candidate; several in the words of others.
@@ -339,7 +358,8 @@ fn question<W: Askable>(text: &str, problem: &W) -> Result<Question<W::Fixed>, F
     let named = |e: String| Failure::Input(format!("schedule \"{name}\": {e}"));
     let plan = text.trim_start().starts_with('{').then(|| plan_of(text)).transpose().map_err(named)?;
     let fixed = plan.as_ref().map_or_else(|| problem.question(text), |plan| problem.fixed_of(plan)).map_err(named)?;
-    Ok(Question { name: if plan.is_some() { name } else { text.to_string() }, fixed, plan })
+    let name = if plan.is_some() { name } else { text.to_string() };
+    Ok(Question { name, fixed, plan, refused: None })
 }
 
 /// Largest file of a plan or a trace, bytes.

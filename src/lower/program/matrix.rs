@@ -16,10 +16,11 @@ use super::build::Around;
 use super::emit::{guarded, Emitter};
 use super::error::{At, LowerError};
 use super::guards::Guarding;
+use super::layout::BufferLayout;
 use super::linear::{Atom, Linear};
 use super::nest::{Leaf, Loop, Nest, Node};
 use super::pred::Pred;
-use crate::kernel::{self, ArrayId, Index, WarpOp, WmmaOp};
+use crate::kernel::{self, Array, ArrayId, Index, WarpOp, WmmaOp};
 use crate::lower::index::mul;
 use satune_ir::term::tensor::Wmma;
 use satune_ir::term::Side;
@@ -32,9 +33,8 @@ use std::sync::Arc;
 
 /// Lanes of a warp.
 const LANES: i64 = 32;
-/// A matrix begins at a multiple of so many bytes, and so do its lines (CUDA C++ Programming Guide, "Warp Matrix Functions").
-pub const MATRIX_ALIGN: u32 = 32;
-const LINE_ALIGN: i64 = 16;
+/// At multiples of so many bytes a matrix of any type may begin ([`Wmma::alignments`]).
+const MATRIX_ALIGN: u32 = 32;
 
 /// Whether buffers of a scope are private to a thread, or to a warp.
 pub fn is_private(scope: &str) -> bool {
@@ -192,8 +192,20 @@ pub fn fragments(nest: &Nest, program: &Program) -> Result<HashMap<BufferId, Fra
     Ok(known)
 }
 
+/// Buffers in memory that hold matrices begin where matrices may.
+pub fn align(nest: &Nest, places: &HashMap<BufferId, (ArrayId, BufferLayout)>, arrays: &mut [Array]) {
+    nest.leaves(&mut |leaf, _| {
+        let accessed = leaf.reads.iter().map(|(b, _)| b).chain([&leaf.target]);
+        for (id, _) in accessed.filter(|_| leaf.instruction.is_some()).filter_map(|b| places.get(b)) {
+            if let Some(array) = arrays.get_mut(id.0 as usize) {
+                array.align = array.align.max(MATRIX_ALIGN);
+            }
+        }
+    });
+}
+
 /// Whether a nest has instructions of warps.
-pub fn has_any(nest: &Nest) -> bool {
+fn has_any(nest: &Nest) -> bool {
     let mut found = false;
     nest.leaves(&mut |leaf, _| found |= leaf.instruction.is_some());
     found
@@ -333,12 +345,21 @@ impl Emitter<'_> {
     ) -> Result<((ArrayId, Index), i64), LowerError> {
         let (array, form) = self.element(b, at)?;
         let (first, stride) = self.first(&form, leaf, what, &what.loops)?;
-        let bytes = i64::from(self.array(array).dtype.bytes());
-        if !first.multiple_of(i64::from(MATRIX_ALIGN) / bytes) || stride * bytes % LINE_ALIGN != 0 {
+        let bytes = self.array(array).dtype.bytes();
+        let elements = match what.step {
+            Step::Load(op, side, _) => op.elements(side),
+            Step::Fill(op) | Step::Multiply(op, _) | Step::Store(op) => op.sums(),
+        };
+        let start = first.scaled(bytes.into());
+        let stride_bytes = stride * i64::from(bytes);
+        let alignments = Wmma::alignments(elements * bytes);
+        let fits = |[first, lines]: [u32; 2]| start.multiple_of(first.into()) && stride_bytes % i64::from(lines) == 0;
+        if !alignments.into_iter().any(fits) {
             let name = &self.program.buffer(b).name;
+            let [[all, _], [first, lines]] = alignments;
             let why = format!(
-                "a matrix of {name} does not begin at a multiple of {MATRIX_ALIGN} bytes, or its lines, {} bytes apart, of {LINE_ALIGN} (storage_align sets that)",
-                stride * bytes
+                "matrices of {name}, whose lines are {stride_bytes} bytes apart, do not begin at multiples of {first} bytes with lines at \
+                 multiples of {lines}, nor both of {all} (storage_align sets that)"
             );
             return Err(strange(&what.name, &leaf.block, &why));
         }

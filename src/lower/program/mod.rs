@@ -201,6 +201,7 @@ impl OneKernel<'_> {
         let layouts = self.layouts(&nest, &written, reductions)?;
         let guarding = guards::decide(&nest, program, &layouts);
         let (mut arrays, places, rings) = self.arrays(&layouts, &written, &pipelines, &fragments);
+        matrix::align(&nest, &places, &mut arrays);
         let on_chip = places.iter().map(|(b, (id, _))| (*b, id));
         let (shared_bytes, sharing) = shared::place(&nest, &mut arrays, on_chip, self.options.target.max_shared_bytes)?;
         let owners = barrier::Owners::of(&nest);

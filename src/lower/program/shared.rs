@@ -20,6 +20,7 @@ struct Item {
     life: (usize, usize),
     start: u64,
     bytes: u64,
+    align: u64,
 }
 
 /// Assigns offsets to the shared arrays; the bytes of a block in all, and for each buffer those that have bytes of it at
@@ -36,7 +37,8 @@ pub fn place<'a>(
             let array = arrays.get(id.0 as usize).filter(|a| a.space == Space::Shared)?;
             let bytes = array.len.saturating_mul(u64::from(array.dtype.bytes()));
             let life = if bytes < SMALL { None } else { lives.get(&buffer).copied() };
-            Some(Item { buffer, array: id.0 as usize, life: life.unwrap_or((0, usize::MAX)), start: 0, bytes })
+            let life = life.unwrap_or((0, usize::MAX));
+            Some(Item { buffer, array: id.0 as usize, life, start: 0, bytes, align: array.align.into() })
         })
         .collect();
     items.sort_by_key(|i| i.array);
@@ -53,7 +55,7 @@ pub fn place<'a>(
         taken.sort_unstable();
         for (from, to) in taken {
             if item.start.saturating_add(item.bytes) > from {
-                item.start = item.start.max(to.next_multiple_of(16));
+                item.start = item.start.max(to.next_multiple_of(item.align));
             }
         }
         end = end.max(item.start.saturating_add(item.bytes));

@@ -165,8 +165,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The matrix's first element: the same for all lanes, and each line aligned as it must be: to the fragment's bytes (PTX ISA,
-    /// "Matrix Storage for WMMA"), or the first to 32 bytes and lines to 16 (CUDA C++ Programming Guide, "Warp Matrix Functions").
+    /// The matrix's first element: the same for all lanes, and each line aligned as it must be ([`Wmma::alignments`]).
     fn matrix_start(&self, matrix: &Matrix, index: &Ints, warp: usize) -> Result<i64, Fault> {
         let first = index.get(warp * 32);
         if (1..32).any(|lane| index.get(warp * 32 + lane) != first) {
@@ -175,10 +174,9 @@ impl Runner<'_> {
         let a = self.kernel.array(matrix.array);
         let bytes = u64::from(a.dtype.bytes());
         let start = u64::from(a.shared_offset) + first.max(0) as u64 * bytes;
-        let (stride, fragment) = (matrix.stride * bytes, u64::from(matrix.fragment));
-        let by_fragment = start % fragment == 0 && stride % fragment == 0;
-        let by_guide = start % 32 == 0 && stride % 16 == 0;
-        if !by_fragment && !by_guide || matrix.stride < u64::from(matrix.line) {
+        let stride = matrix.stride * bytes;
+        let fits = |[first, lines]: [u32; 2]| start % u64::from(first) == 0 && stride % u64::from(lines) == 0;
+        if !Wmma::alignments(matrix.fragment).into_iter().any(fits) || matrix.stride < u64::from(matrix.line) {
             return Err(Fault {
                 kind: FaultKind::Misaligned { width: matrix.line },
                 array: a.name.clone(),

@@ -98,6 +98,12 @@ impl Wmma {
         8
     }
 
+    /// Of what a matrix's first element and its lines in memory are multiples, bytes, one way or the other, where a lane's part of the fragment
+    /// has so many bytes: of that (PTX ISA, "Matrix Storage for WMMA"), or of 32 and 16 (CUDA C++ Programming Guide, "Warp Matrix Functions").
+    pub fn alignments(fragment: u32) -> [[u32; 2]; 2] {
+        [[fragment, fragment], [32, 16]]
+    }
+
     /// Columns of a warp's tile that are staged at once on their way to C.
     pub fn staged_columns(self, warp_n: i64) -> i64 {
         let [m, n, _] = self.extents().map(i64::from);
