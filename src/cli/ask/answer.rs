@@ -75,6 +75,12 @@ impl<'a, W: Askable> Asked<'a, W> {
     }
 
     pub fn answer(&mut self, question: &Question<W::Fixed>) -> Result<Answer, Failure> {
+        let mut answer = self.found(question)?;
+        answer.reasons.extend(question.otherwise.clone().filter(|_| !answer.in_space));
+        Ok(answer)
+    }
+
+    fn found(&mut self, question: &Question<W::Fixed>) -> Result<Answer, Failure> {
         let mut answer = Answer {
             question: question.name.clone(),
             in_space: false,

@@ -62,6 +62,15 @@ struct Question<F> {
     plan: Option<Schedule>,
     /// Why it is no schedule, where that is known before a space is asked.
     refused: Option<String>,
+    /// What there is to say where the space has none.
+    otherwise: Option<String>,
+}
+
+impl<F> Question<F> {
+    /// A question of which no more is known.
+    fn new(name: String, fixed: F, plan: Option<Schedule>) -> Question<F> {
+        Question { name, fixed, plan, refused: None, otherwise: None }
+    }
 }
 
 /// What a question fixes of a schedule.
@@ -239,7 +248,7 @@ pub(super) fn beside(
     let name = choice.question(gpu);
     let fixed = problem.question(&name).map_err(Failure::Internal)?;
     let mut asked = answer::Asked::new(&**problem, gpu, limit, fuel);
-    Ok(asked.answer(&Question { name, fixed, plan: None, refused: None })?.beside(choice))
+    Ok(asked.answer(&Question::new(name, fixed, None))?.beside(choice))
 }
 
 /// The best schedule of a program that keeps to what words fix, in a space of at most so many nodes; why there is none.
@@ -328,7 +337,7 @@ fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fix
 fn of_plan<W: Askable>(path: &Path, plan: Schedule, problem: &W) -> Result<Question<W::Fixed>, Failure> {
     let name = path.display().to_string();
     let fixed = problem.fixed_of(&plan).map_err(|e| Failure::Input(format!("{name}: {e}")))?;
-    Ok(Question { name, fixed, plan: Some(plan), refused: None })
+    Ok(Question::new(name, fixed, Some(plan)))
 }
 
 /// The question that a row of Heron's is: whether it is a schedule, whether TVM's kernel has the shared memory for it, and where what it
@@ -336,12 +345,14 @@ fn of_plan<W: Askable>(path: &Path, plan: Schedule, problem: &W) -> Result<Quest
 fn of_row<W: Askable>(row: &Row, problem: &W) -> Result<Question<W::Fixed>, Failure> {
     let words = problem.contraction().map_or_else(|| "wmma".into(), |c| heron::words(row, c));
     let fixed = problem.question(&words).map_err(|e| Failure::Input(format!("a row of Heron's: {e}")))?;
-    let (name, refused) = match heron::scheduled(row, problem) {
-        Ok(found) if found.fits => (format!("a row of Heron's, a schedule ({}), as {words}", found.shared), None),
-        Ok(found) => (format!("a row of Heron's, {words}"), Some(found.shared)),
-        Err(why) => (format!("a row of Heron's, {words}"), Some(why)),
+    let builds = "the row itself is a schedule of the program, which `satune explore --given` builds";
+    let (refused, otherwise) = match heron::scheduled(row, problem) {
+        Ok(found) if found.fits => (None, Some(format!("{builds}; {}", found.shared))),
+        Ok(found) => (Some(found.shared), Some(format!("{builds}, with less shared memory"))),
+        Err(why) => (Some(why), None),
     };
-    Ok(Question { name, fixed, plan: None, refused })
+    let name = format!("a row of Heron's: {words}");
+    Ok(Question { refused, otherwise, ..Question::new(name, fixed, None) })
 }
 
 /// The questions that a text is: one in words, or as the plan of a candidate; several in the words of others.
@@ -359,7 +370,7 @@ fn question<W: Askable>(text: &str, problem: &W) -> Result<Question<W::Fixed>, F
     let plan = text.trim_start().starts_with('{').then(|| plan_of(text)).transpose().map_err(named)?;
     let fixed = plan.as_ref().map_or_else(|| problem.question(text), |plan| problem.fixed_of(plan)).map_err(named)?;
     let name = if plan.is_some() { name } else { text.to_string() };
-    Ok(Question { name, fixed, plan, refused: None })
+    Ok(Question::new(name, fixed, plan))
 }
 
 /// Largest file of a plan or a trace, bytes.
