@@ -83,10 +83,9 @@ impl<'k> Counted<'k> {
         gpu: &'k Descriptor,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Counted<'k>, String> {
-        let matrices = multiplications(&kernel.body)
-            .into_iter()
-            .map(|op| wmma_clocks(op, gpu).ok_or_else(|| format!("{} has no {op}", gpu.name)));
-        let matrices = matrices.reduce(|a, b| a.and_then(|a| b.map(|b| if a >= b { a } else { b })));
+        let clocks = |op| wmma_clocks(op, gpu).ok_or_else(|| format!("{} has no {op}", gpu.name));
+        let all = multiplications(&kernel.body).into_iter().map(clocks).collect::<Result<Vec<_>, _>>()?;
+        let matrices = all.into_iter().reduce(|a, b| if a >= b { a } else { b }).unwrap_or_default();
         let words = |a: &Array| (a.len as i64 * i64::from(a.dtype.bytes()) + 3) / 4;
         let counted = kernel.arrays.iter().filter(|a| a.space.is_private()).map(words).sum();
         let held_registers = registers.map_or(counted, |n| i64::from(n) - BASE_REGISTERS);
@@ -114,7 +113,6 @@ impl<'k> Counted<'k> {
                 found += ends;
             }
         }
-        let matrices = matrices.transpose()?.unwrap_or_default();
         Ok(Counted { kernel, gpu, sampled: found, held_registers, resident, matrices })
     }
 
@@ -376,14 +374,16 @@ impl Begin<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lower::program::lower;
     use crate::operators;
     use crate::scheduled::{self, Scheduled};
     use crate::source::{operator, Work};
-    use crate::workload::Explorable;
+    use crate::workload::{Explorable, Workload};
     use rand::rngs::StdRng;
     use rand::SeedableRng;
     use satune_extract::stream::counted_cost;
     use satune_extract::{Counts, Searched};
+    use satune_ir::term::Schedule;
 
     /// Of random members of a space: what their kernels are counted to take over what the model takes for their decisions.
     fn ratios<W: Explorable>(problem: &W, gpu: &Descriptor, draws: usize) -> Vec<f64> {
@@ -407,6 +407,33 @@ mod tests {
         }
         out.sort_by(f64::total_cmp);
         out
+    }
+
+    /// The same of kernels on `wmma`, whose scheduled programs are lowered as they are written.
+    fn ratios_on_wmma(problem: &operators::Problem, gpu: &Descriptor, draws: usize) -> Vec<f64> {
+        let space = problem.space(gpu).unwrap();
+        let counts = Counts::of(&space);
+        let mut rng = StdRng::seed_from_u64(3);
+        let mut out = Vec::new();
+        while out.len() < draws {
+            let Some(term) = counts.sample(&space, &mut rng) else { continue };
+            let plan = Searched::schedule(&term, problem.problem()).unwrap();
+            let (Ok(cost), Schedule::Mma(_)) = (problem.predict(&plan, gpu), &plan) else { continue };
+            let options = scheduled::options(gpu);
+            let Ok(Scheduled { program, .. }) = problem.scheduled(&plan, &options) else { continue };
+            let module = lower(&program, &options).unwrap();
+            let works = works(&module, &[cost.registers as u32], gpu, &|| true).unwrap();
+            out.push(counted_cost(&works, gpu).unwrap().ms / cost.ms);
+        }
+        out.sort_by(f64::total_cmp);
+        out
+    }
+
+    #[test]
+    fn kernels_on_wmma_are_counted_to_take_about_what_the_model_takes() {
+        let problem = operators::parse("gemm:512,384,256,f16,NT").unwrap();
+        let all = ratios_on_wmma(&problem, &Descriptor::load("v100").unwrap(), 9);
+        assert!((0.7..1.4).contains(&all[4]), "{all:?}");
     }
 
     #[test]
