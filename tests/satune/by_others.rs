@@ -1,9 +1,7 @@
 //! Schedules on tensor cores that are no plans: what TVM's own schedulers make of products, and the scheduled programs of plans taken as
 //! programs. Each is lowered statement by statement, and its kernels compute what the product does.
-#[path = "../../rewrites/tests/rewrites/ask.rs"]
-mod ask;
-
 use crate::support::*;
+use crate::tvm::ask;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use satune::lower::program::lower;

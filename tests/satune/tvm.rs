@@ -1,6 +1,6 @@
 //! Schedules sampled from spaces, made by TVM from the Python text of their traces: TVM's program is ours.
 #[path = "../../rewrites/tests/rewrites/ask.rs"]
-mod ask;
+pub mod ask;
 
 use crate::support::*;
 use rand::rngs::StdRng;
