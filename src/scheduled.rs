@@ -206,9 +206,14 @@ pub fn of_program(
     if space::on_tensor_cores(&program) {
         return tensor::of_program(source, &replayed(source, first)?, (trace, program), options);
     }
-    gpu_check::check(&program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
-    let module = lower(&program, options)?;
+    let module = lowered(&program, options)?;
     Ok(Scheduled { trace, program, module })
+}
+
+/// Kernels of a program that a GPU can run, statement by statement.
+fn lowered(program: &Program, options: &LowerOptions) -> Result<Module, ScheduledError> {
+    gpu_check::check(program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
+    Ok(lower(program, options)?)
 }
 
 /// The program that a trace makes.

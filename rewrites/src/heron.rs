@@ -20,6 +20,7 @@ mod read;
 mod shared;
 mod write;
 
+pub use fit::Tile;
 pub use shared::SharedBytes;
 
 /// A row of Heron's table for a product.

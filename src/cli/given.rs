@@ -24,18 +24,17 @@ pub(super) fn put_beside(
     limits: (Fuel, Duration),
 ) -> Result<(), Failure> {
     let failed = |e: String| Failure::Input(format!("--given {named}: {e}"));
-    let file = file_of(named).map_err(failed)?;
-    if let Some(row) = file.map_or_else(|| heron::row(named), heron::row_in).map_err(failed)? {
-        let (given, note) = of_row(&row, work.workload());
-        work.put_beside(given, note);
-        return Ok(());
-    }
-    let given = match file.map(|path| Written::read(path, work.workload())).transpose().map_err(failed)? {
-        None => of_space(named, work, gpu, limits)?,
-        Some(Written::Plan { text, .. }) => of_space(&text, work, gpu, limits)?,
-        Some(Written::Program(program)) => of_program(work.workload(), *program).map_err(failed)?,
+    let written = match file_of(named).map_err(failed)? {
+        Some(path) => Some(Written::read(path, work.workload()).map_err(failed)?),
+        None => heron::row(named).map_err(failed)?.map(|row| Written::Row(Box::new(row))),
     };
-    work.put_beside(given, None);
+    let (given, note) = match written {
+        None => (of_space(named, work, gpu, limits)?, None),
+        Some(Written::Plan { text, .. }) => (of_space(&text, work, gpu, limits)?, None),
+        Some(Written::Program(program)) => (of_program(work.workload(), *program).map_err(failed)?, None),
+        Some(Written::Row(row)) => of_row(&row, work.workload()),
+    };
+    work.put_beside(given, note);
     Ok(())
 }
 
@@ -66,18 +65,14 @@ pub(super) fn file_of(named: &str) -> Result<Option<&Path>, String> {
     }
 }
 
-/// The plan in a file, or of the scheduled program in it.
+/// The plan of a scheduled program.
 ///
 /// # Errors
 /// Where it has none, with the reason.
-pub(super) fn plan_in(path: &Path, problem: &dyn Workload) -> Result<Schedule, String> {
-    let program = match Written::read(path, problem)? {
-        Written::Plan { plan, .. } => return Ok(*plan),
-        Written::Program(program) => program,
-    };
+pub(super) fn plan_of(program: &Program, problem: &dyn Workload) -> Result<Schedule, String> {
     match problem.contraction() {
-        Some(contraction) if on_tensor_cores(&program) => {
-            read_plan(&program, problem.program(), contraction).map_err(|e| e.to_string())
+        Some(contraction) if on_tensor_cores(program) => {
+            read_plan(program, problem.program(), contraction).map_err(|e| e.to_string())
         }
         _ => Err("it is a scheduled program whose decisions are not read back: those of products on tensor cores alone are. \
                   `satune explore --given` puts it beside the best, and --plan asks about every decision"
@@ -86,15 +81,19 @@ pub(super) fn plan_in(path: &Path, problem: &dyn Workload) -> Result<Schedule, S
 }
 
 /// A schedule as files have it.
-enum Written {
+pub(super) enum Written {
     /// The plan of a candidate, and the text of it.
     Plan { plan: Box<Schedule>, text: String },
     /// A scheduled program, or what a trace makes of the one that is scheduled.
     Program(Box<Program>),
+    /// A row of Heron's.
+    Row(Box<Row>),
 }
 
 impl Written {
-    fn read(path: &Path, problem: &dyn Workload) -> Result<Written, String> {
+    /// # Errors
+    /// Where a file has no schedule, with the reason.
+    pub(super) fn read(path: &Path, problem: &dyn Workload) -> Result<Written, String> {
         let text = files::read_text(path, ask::LONGEST).map_err(|e| e.to_string())?;
         if text.lines().any(|line| line.starts_with("@T.prim_func")) {
             return Ok(Written::Program(Box::new(tvmscript::parse(&text).map_err(|e| e.to_string())?)));
@@ -102,7 +101,14 @@ impl Written {
         if let Ok(plan) = ask::plan_of(&text) {
             return Ok(Written::Plan { plan: Box::new(plan), text });
         }
-        let trace = Trace::read(&text).map_err(|e| format!("it is no plan, and no trace: {e}"))?;
+        // Last: names of a row's columns may stand in a program or a trace.
+        let trace = match Trace::read(&text) {
+            Ok(trace) => trace,
+            Err(error) => {
+                let row = heron::row(&text)?.map(|row| Written::Row(Box::new(row)));
+                return row.ok_or_else(|| format!("it is no plan, no trace and no row of Heron's: {error}"));
+            }
+        };
         let program = replayed(problem.program(), &trace).map_err(|e| e.to_string())?;
         Ok(Written::Program(Box::new(program)))
     }
@@ -131,13 +137,11 @@ fn of_program(problem: &dyn Workload, program: Program) -> Result<GivenSchedule,
         let [own, asked] = [own, asked].map(|list| list.join(", "));
         return Err(format!("its parameters are {own}; those of {} are {asked}", problem.name()));
     }
-    // That of a plan is compared with the plan's, call by call.
-    let of_plan = problem
-        .contraction()
-        .is_some_and(|c| on_tensor_cores(&program) && read_plan(&program, problem.program(), c).is_ok());
-    if !of_plan {
-        soundness::check(problem.program(), &intrinsics::described(&program))
-            .map_err(|e| format!("it is no schedule of {}: {}", problem.name(), e.detail))?;
+    // Compared with the plan's, call by call.
+    if let Ok(plan) = plan_of(&program, problem) {
+        return Ok(GivenSchedule::Plan(Box::new(plan)));
     }
+    soundness::check(problem.program(), &intrinsics::described(&program))
+        .map_err(|e| format!("it is no schedule of {}: {}", problem.name(), e.detail))?;
     Ok(GivenSchedule::Program(Box::new(program)))
 }

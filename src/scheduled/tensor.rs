@@ -1,8 +1,8 @@
 //! Schedules on tensor cores on their way to kernels: the trace is replayed on the source program, the plan is read from the
 //! scheduled program, and the generator makes the kernels of the plan so read. Of a program of several kernels each is taken by
 //! itself.
-use super::{limits, replayed, Scheduled, ScheduledError};
-use crate::lower::program::{lower, Argument, LowerOptions, Module, Workspace};
+use super::{lowered, replayed, Scheduled, ScheduledError};
+use crate::lower::program::{has_fragments, Argument, LowerOptions, Module, Workspace};
 use crate::lower::tensor::{lower_mma, lower_wgmma, Between, Gemm, Operand, TensorError, TensorModule};
 use satune_ir::affine::constant;
 use satune_ir::term::stream::Tiled;
@@ -10,7 +10,7 @@ use satune_ir::term::tensor::NotGemm;
 use satune_ir::term::{Contraction, Schedule};
 use satune_ir::{BufferId, Program};
 use satune_rewrites::space::stream::{contractions, Nests};
-use satune_rewrites::{gpu_check, space, Trace};
+use satune_rewrites::{space, Trace};
 
 /// Why there are no kernels.
 #[derive(Debug, thiserror::Error)]
@@ -60,21 +60,13 @@ pub(super) fn of_program(
     let module = match space::contraction(source) {
         Ok(contraction) if one => match space::read_plan(&program, source, &contraction) {
             Ok(plan) => generate(source, &plan, &contraction)?,
-            Err(none) => as_written(&program, options, none.into())?,
+            // Lowering has instructions of `wmma`; of others it is said why there is no plan.
+            Err(_) if has_fragments(&program) => lowered(&program, options)?,
+            Err(none) => return Err(none.into()),
         },
         _ => Joined::of(base, &program, options)?,
     };
     Ok(Scheduled { trace, program, module })
-}
-
-/// Kernels of a program that is none of a plan, statement by statement. Lowering has instructions of `wmma` alone: of others `none` says why
-/// there is no plan.
-fn as_written(program: &Program, options: &LowerOptions, none: ScheduledError) -> Result<Module, ScheduledError> {
-    if !program.buffers.iter().any(|buffer| buffer.scope.starts_with("wmma.")) {
-        return Err(none);
-    }
-    gpu_check::check(program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
-    Ok(lower(program, options)?)
 }
 
 /// Kernels one after the other, their arguments those of the whole program.
@@ -97,9 +89,8 @@ impl<'p> Joined<'p> {
                 let (own, module) = product((base, &products), &part)?;
                 joined.add(&own, module)?;
             } else {
-                gpu_check::check(&part, &limits(&options.target)).map_err(ScheduledError::Limits)?;
                 let min_blocks = options.min_blocks.filter(|_| number == 0);
-                let module = lower(&part, &LowerOptions { min_blocks, ..options.clone() })?;
+                let module = lowered(&part, &LowerOptions { min_blocks, ..options.clone() })?;
                 joined.add(&part, module)?;
             }
         }

@@ -6,13 +6,15 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use satune::lower::program::lower;
 use satune::operators;
-use satune::scheduled::{check, of_program, options, GivenSchedule, Scheduled};
+use satune::scheduled::{check, of_program, options, replayed, GivenSchedule, Scheduled};
 use satune::source::work_of_script;
 use satune::workload::Workload;
 use satune_extract::Descriptor;
 use satune_ir::term::tensor::{CopyOrder, Mma, OperandPlan, Store, TensorPlan, Wmma, WmmaShape};
 use satune_ir::term::Schedule;
 use satune_ir::{structural, tvmscript, DType, Program};
+use satune_rewrites::heron::Row;
+use satune_rewrites::space::contraction;
 use satune_rewrites::Trace;
 use satune_testing::seed;
 use serde_json::json;
@@ -102,5 +104,32 @@ fn programs_of_plans_on_wmma_are_lowered_as_they_are_written() {
         let checked = check(problem.program(), &written, 5)
             .unwrap_or_else(|e| panic!("{operator}: {e}\n{}", satune::cuda::print(&written.module.kernels[0])));
         assert!(checked.total.matrix > 0, "{operator}");
+    }
+}
+
+/// A row of Heron's for 128 x 64 x 64, by the same way, with sums in f16 and in f32.
+#[test]
+fn rows_of_heron_are_lowered() {
+    let row = "16,16,16, 1,2, 1,0,0, 2,1,2,1,2, 1,32,32,32,1, 64,8, 1,2, 2,1,1, 1,2,2, 2,1,1, 32,8,4, 32,8,8";
+    let row = Row::read(row).unwrap().unwrap();
+    for [sums, factors] in [
+        ["float16", "A[vi, vk] * B[vj, vk]"],
+        ["float32", "T.Cast(\"float32\", A[vi, vk]) * T.Cast(\"float32\", B[vj, vk])"],
+    ] {
+        let body = format!(
+            "
+for i, j, k in T.grid(128, 64, 64):
+    with T.sblock(\"C\"):
+        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
+        with T.init():
+            C[vi, vj] = T.{sums}(0)
+        C[vi, vj] = C[vi, vj] + {factors}
+"
+        );
+        let text = script(&format!("A: 128, 64 float16; B: 64, 64 float16; C: 128, 64 {sums}"), &body);
+        let program = tvmscript::parse(&text).unwrap();
+        let trace = row.trace(&contraction(&program).unwrap()).unwrap();
+        let theirs = replayed(&program, &trace).unwrap();
+        lowered(sums, &program, &theirs, &Descriptor::load("v100").unwrap());
     }
 }

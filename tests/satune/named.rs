@@ -238,6 +238,9 @@ fn rows_of_heron_are_taken() {
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         String::from_utf8_lossy(&run.stdout).into_owned()
     };
+    let run = satune(&["why-not", "softmax:64,64,f32", "--gpu", "v100", ROW_99]);
+    assert_eq!(run.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("softmax:64,64,f32 is no product"));
     let why = asked(ROW_99);
     assert!(why.contains("45056 + 7168 = 52224 B > 49152 B: it does not fit"), "{why}");
     let why = asked(ROW_1190);

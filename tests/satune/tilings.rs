@@ -331,12 +331,14 @@ fn shared_memory_is_what_plans_say() {
         let beyond = beyond_what_they_say(&operator, None, |i, plan| i % 3 == 0 || is_cut(plan), &mut random);
         assert!(beyond.is_empty(), "{operator}: {}", beyond.join("\n"));
     }
-    // Without the condition a tile begins between two swizzled rows there, and takes room for many.
-    let swizzled = |plan: &CoresPlan, side| {
-        let rows = plan.staging(side).shared.is_some_and(|(layout, _)| layout.swizzle && !layout.k_major);
-        rows && plan.way(side) == Way::Tile
-    };
-    let wanted = |_, plan: &CoresPlan| is_cut(plan) && (swizzled(plan, Side::A) || swizzled(plan, Side::B));
-    let beyond = beyond_what_they_say("gemm:64,48,1000,f32", Some(Condition::SwizzleParts), wanted, &mut random);
-    assert!(!beyond.is_empty());
+    // Without the condition a tile begins between two swizzled rows there, and takes room for many; of rows across k those over the edge.
+    for (operator, across) in [("gemm:64,48,1000,f32", false), ("gemm:46,63,984,f64,NT", true)] {
+        let swizzled = |plan: &CoresPlan, side| {
+            let rows = plan.staging(side).shared.is_some_and(|(layout, _)| layout.swizzle && layout.k_major == across);
+            rows && plan.way(side) == Way::Tile
+        };
+        let wanted = |_, plan: &CoresPlan| is_cut(plan) && (swizzled(plan, Side::A) || swizzled(plan, Side::B));
+        let beyond = beyond_what_they_say(operator, Some(Condition::SwizzleParts), wanted, &mut random);
+        assert!(!beyond.is_empty(), "{operator}");
+    }
 }

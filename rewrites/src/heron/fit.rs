@@ -1,6 +1,6 @@
 //! Whether a row's numbers agree with each other and with a product, and what follows from them.
 use super::{Row, RowError, Rows};
-use crate::intrinsics::wmma::{self, Named};
+use satune_ir::term::tensor::Wmma;
 use satune_ir::term::{Axis, Contraction, OperandInfo, Side};
 use std::borrow::Cow;
 
@@ -8,14 +8,27 @@ type Fits<T> = Result<T, RowError>;
 
 /// What the numbers of a row come to.
 pub(super) struct Fit {
-    /// The intrinsics.
-    pub names: Named,
+    /// What multiplies.
+    pub op: Wmma,
     /// Whether A is stored as k x m, B as n x k.
     pub transposed: [bool; 2],
     /// Rows of A's, B's and C's tiles in shared memory; how long these are the row says.
     pub rows: [i64; 3],
     /// Rows and columns of C that a warp stores.
     pub warp: [i64; 2],
+    /// Elements along k of a tile.
+    pub k: i64,
+}
+
+/// What of a row other schedules on tensor cores have, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// A block's tile along m, n and k.
+    pub block: [i64; 3],
+    /// A warp's along m and n.
+    pub warp: [i64; 2],
+    /// Threads of a block.
+    pub threads: i64,
 }
 
 /// The product whose result is stored by rows, as te's dense stores it and wmma does: i runs along C's rows in memory, and A
@@ -50,7 +63,7 @@ fn follows(name: &str, value: i64, what: &str, of: [i64; 2]) -> Fits<()> {
 
 impl Fit {
     pub fn of(row: &Row, contraction: &Contraction) -> Fits<Fit> {
-        let (names, transposed) = instruction(row, contraction)?;
+        let (op, transposed) = instruction(row, contraction)?;
         let [m, n] = [Axis::M, Axis::N].map(|axis| contraction.extent(axis));
         row.positions()?;
         row.threads()?;
@@ -96,12 +109,12 @@ impl Fit {
                 return Err(RowError::NotAffine(reason));
             }
         }
-        Ok(Fit { names, transposed, rows: [a[0], b[0], block[0]], warp })
+        Ok(Fit { op, transposed, rows: [a[0], b[0], block[0]], warp, k: tiles[2] })
     }
 }
 
-/// The intrinsics that multiply, and how A and B lie.
-fn instruction(row: &Row, contraction: &Contraction) -> Fits<(Named, [bool; 2])> {
+/// What multiplies, and how A and B lie.
+fn instruction(row: &Row, contraction: &Contraction) -> Fits<(Wmma, [bool; 2])> {
     let no = |reason: String| Err(RowError::Product(reason));
     if contraction.combine.is_some() || contraction.gather.is_some() {
         return no("it is no product of matrices as they lie in memory".into());
@@ -118,15 +131,16 @@ fn instruction(row: &Row, contraction: &Contraction) -> Fits<(Named, [bool; 2])>
     let transposed = [stored(&contraction.a, [Axis::M, Axis::K])?, stored(&contraction.b, [Axis::K, Axis::N])?];
     stored(&contraction.c, [Axis::M, Axis::N])?;
     let types = [contraction.a.dtype, contraction.accumulate];
-    let named = wmma::all_of(row.wmma, types, transposed).filter(|_| contraction.b.dtype == contraction.a.dtype);
-    let Some(named) = named else {
+    let fits = |op: &Wmma| op.extents().map(i64::from) == row.wmma && [op.operand, op.accumulator()] == types;
+    let op = Wmma::all().find(fits).filter(|_| contraction.b.dtype == contraction.a.dtype);
+    let Some(op) = op else {
         let ([m, n, k], [operand, sum]) = (row.wmma, types.map(|t| t.name()));
         return no(format!(
             "no wmma has m, n, k = {m}, {n}, {k} for {operand} with sums in {sum}; there are 16, 16, 16 and 32, 8, 16 and \
              8, 32, 16, of float16 in float16 or float32, bfloat16 in float32, int8 in int32"
         ));
     };
-    Ok((named, transposed))
+    Ok((op, transposed))
 }
 
 /// wmma takes rows that begin at multiples of 16 bytes.
@@ -143,6 +157,22 @@ fn aligned(name: &str, rows: Rows, bytes: i64) -> Fits<()> {
 }
 
 impl Row {
+    /// What blocks and warps take of a product.
+    ///
+    /// # Errors
+    /// Where the row is none of the product.
+    pub fn tile(&self, contraction: &Contraction) -> Result<Tile, RowError> {
+        let stored = by_rows(contraction);
+        let fit = Fit::of(self, &stored)?;
+        let (mut block, mut warp) = ([fit.rows[2], self.c.length], fit.warp);
+        if matches!(stored, Cow::Owned(_)) {
+            block.reverse();
+            warp.reverse();
+        }
+        let [m, n] = block;
+        Ok(Tile { block: [m, n, fit.k], warp, threads: self.threads_x * self.threads_y })
+    }
+
     /// Where stages stand.
     fn positions(&self) -> Fits<()> {
         let no = |reason: String| Err(RowError::Position(reason));

@@ -1,6 +1,7 @@
 //! The calls that make a row's schedule of a product.
 use super::fit::{by_rows, Fit};
 use super::{Row, RowError, Rows};
+use crate::intrinsics::{self, wmma};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::{Axis, Contraction, Side};
@@ -61,9 +62,8 @@ impl Writer<'_> {
         }
         self.named("cache_write", [var("block"), json!(0), json!("wmma.accumulator")], "c_shared");
         self.named("cache_write", [var("c_shared"), json!(0), json!("shared")], "dense");
-        for (scope, names) in [("shared", SHARED), ("", FRAGMENTS)] {
-            for (side, name, fragment) in [(Side::A, names[0], "wmma.matrix_a"), (Side::B, names[1], "wmma.matrix_b")] {
-                let scope = if scope.is_empty() { fragment } else { scope };
+        for (names, scopes) in [(SHARED, ["shared"; 2]), (FRAGMENTS, ["wmma.matrix_a", "wmma.matrix_b"])] {
+            for (side, (name, scope)) in [Side::A, Side::B].into_iter().zip(names.into_iter().zip(scopes)) {
                 self.cache_read(contraction, "block", side, scope, name);
             }
         }
@@ -158,18 +158,17 @@ impl Writer<'_> {
     }
 
     fn instructions(&mut self) {
-        let [m, n, k] = self.row.wmma;
+        let ([m, n, k], op, transposed) = (self.row.wmma, self.fit.op, self.fit.transposed);
         self.named("decompose_reduction", [var("block"), var("k_0")], "clear");
         self.named("get_loops", [var("clear")], "clear_loops");
-        let fill = json!(self.fit.names.fill);
-        self.call("tensorize", [from_end("clear_loops", 2), fill]);
+        self.call("tensorize", [from_end("clear_loops", 2), json!(wmma::fill_name(op))]);
         // The factor with rows may come second.
         let rows_first = self.contraction.a.index < self.contraction.b.index;
-        let sync = &self.fit.names.sync;
-        let sync = if rows_first { sync.clone() } else { crate::intrinsics::swapped(sync) };
+        let sync = wmma::sync_name(op, transposed);
+        let sync = if rows_first { sync } else { intrinsics::swapped(&sync) };
         self.call("tensorize", [var("i_in"), json!(sync)]);
-        let sides = [[m, k], [k, n]].into_iter().zip(self.fit.transposed).zip(self.fit.names.loads.clone());
-        for (fragments, ((mut shape, transposed), load)) in FRAGMENTS.into_iter().zip(sides) {
+        let sides = [(Side::A, [m, k]), (Side::B, [k, n])].into_iter().zip(transposed);
+        for (fragments, ((side, mut shape), transposed)) in FRAGMENTS.into_iter().zip(sides) {
             if transposed {
                 shape.reverse();
             }
@@ -181,13 +180,12 @@ impl Writer<'_> {
             }
             let [rows, columns] = names;
             self.call("reorder", [&rows[0], &columns[0], &rows[1], &columns[1]].map(|name| var(name)));
-            self.call("tensorize", [var(&rows[1]), json!(load)]);
+            self.call("tensorize", [var(&rows[1]), json!(wmma::load_name(op, side, transposed))]);
         }
         // Not the loop: the block that the intrinsic is keeps its annotation.
         self.named("blockize", [var("c_i_in")], "c_store");
         self.align("c_store", self.row.c);
-        let store = json!(self.fit.names.store);
-        self.call("tensorize", [var("c_store"), store]);
+        self.call("tensorize", [var("c_store"), json!(wmma::store_name(op, "shared"))]);
     }
 }
 

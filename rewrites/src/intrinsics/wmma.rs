@@ -3,9 +3,8 @@
 //! are ours, in the same words.
 use super::registry::{Lie, Registry};
 use super::text::{cast, copied, function, in_order, param, short, swapped, zero};
-use satune_ir::term::tensor::{Wmma, WmmaShape};
+use satune_ir::term::tensor::Wmma;
 use satune_ir::term::Side;
-use satune_ir::DType;
 
 /// m, n and k of the multiplications that the instructions have.
 const SHAPES: [Shape; 3] = [TVM_SHAPE, (32, 8, 16), (8, 32, 16)];
@@ -49,34 +48,9 @@ pub fn store_name(op: Wmma, scope: &str) -> String {
     store_to(shape_of(op), op.accumulator().name(), scope)
 }
 
-/// The names of the intrinsics that a product in shared memory takes.
-pub(crate) struct Named {
-    pub fill: String,
-    /// Of A's fragments, and of B's.
-    pub loads: [String; 2],
-    pub sync: String,
-    pub store: String,
-}
-
-/// The intrinsics of a shape (m, n, k) for operands and sums of these types, A and B each stored transposed or not; none where
-/// there is no such instruction.
-pub(crate) fn all_of(shape: [i64; 3], types: [DType; 2], transposed: [bool; 2]) -> Option<Named> {
-    let ([m, n, k], [operand, sum]) = (shape, types.map(DType::name));
-    let shape = (m, n, k);
-    let load = |b: bool| load_in(shape, operand, SHARED[0], b, transposed[usize::from(b)]);
-    (SHAPES.contains(&shape) && TYPES.contains(&(operand, sum))).then(|| Named {
-        fill: fill_of(shape, sum),
-        loads: [false, true].map(load),
-        sync: sync_of(shape, operand, sum, transposed),
-        store: store_to(shape, sum, SHARED[0]),
-    })
-}
-
-/// The instruction whose multiplication has a name.
+/// The instruction of plans whose multiplication has a name.
 pub fn named(name: &str) -> Option<Wmma> {
-    let operands = [DType::F16, DType::BF16, DType::I8].into_iter();
-    let mut all = operands.flat_map(|dtype| WmmaShape::ALL.into_iter().filter_map(move |s| Wmma::of(s, dtype)));
-    all.find(|op| ORDERS.iter().any(|order| sync_name(*op, *order) == name))
+    Wmma::all().filter(|op| !op.f16_sums).find(|op| ORDERS.iter().any(|order| sync_name(*op, *order) == name))
 }
 
 /// What an intrinsic of `wmma` does.

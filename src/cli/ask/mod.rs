@@ -13,6 +13,7 @@ mod tensor;
 mod tests;
 mod words;
 
+use super::given::Written;
 use super::{given, heron, print, print_json, stored, work, Failure, Outcome, Size, Target};
 use crate::explore::Report;
 use crate::nvmmh::{self, Beside, Choice, NvmmhError};
@@ -309,15 +310,18 @@ fn ask<W: Askable>(args: &Args, problem: &W, gpu: &Descriptor) -> Outcome {
 
 fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fixed>>, Failure> {
     let mut out = Vec::new();
-    let in_file =
-        |path: &Path| given::plan_in(path, problem).map_err(|e| Failure::Input(format!("{}: {e}", path.display())));
     for text in &args.schedules {
         let wrong = |e: String| Failure::Input(format!("{text}: {e}"));
-        let file = given::file_of(text).map_err(wrong)?;
-        match (file.map_or_else(|| heron::row(text), heron::row_in).map_err(wrong)?, file) {
-            (Some(row), _) => out.push(of_row(&row, problem)?),
-            (None, Some(path)) => out.push(of_plan(path, in_file(path)?, problem)?),
-            (None, None) => out.extend(questions_of(text, problem)?),
+        match given::file_of(text).map_err(wrong)? {
+            Some(path) => out.push(match Written::read(path, problem).map_err(wrong)? {
+                Written::Plan { plan, .. } => of_plan(path, *plan, problem)?,
+                Written::Program(program) => of_plan(path, given::plan_of(&program, problem).map_err(wrong)?, problem)?,
+                Written::Row(row) => of_row(&row, problem)?,
+            }),
+            None => match heron::row(text).map_err(wrong)? {
+                Some(row) => out.push(of_row(&row, problem)?),
+                None => out.extend(questions_of(text, problem)?),
+            },
         }
     }
     let traced = |path: &Path| traced_plan(path, problem);
@@ -343,14 +347,15 @@ fn of_plan<W: Askable>(path: &Path, plan: Schedule, problem: &W) -> Result<Quest
 /// The question that a row of Heron's is: whether it is a schedule, whether TVM's kernel has the shared memory for it, and where what it
 /// fixes stands here.
 fn of_row<W: Askable>(row: &Row, problem: &W) -> Result<Question<W::Fixed>, Failure> {
-    let words = problem.contraction().map_or_else(|| "wmma".into(), |c| heron::words(row, c));
-    let fixed = problem.question(&words).map_err(|e| Failure::Input(format!("a row of Heron's: {e}")))?;
     let builds = "the row itself is a schedule of the program, which `satune explore --given` builds";
-    let (refused, otherwise) = match heron::scheduled(row, problem) {
-        Ok(found) if found.fits => (None, Some(format!("{builds}; {}", found.shared))),
-        Ok(found) => (Some(found.shared), Some(format!("{builds}, with less shared memory"))),
-        Err(why) => (Some(why), None),
+    let (words, refused, otherwise) = match heron::scheduled(row, problem) {
+        Ok(found) if found.fits => (found.words, None, Some(format!("{builds}; {}", found.shared))),
+        Ok(found) => (found.words, Some(found.shared), Some(format!("{builds}, with less shared memory"))),
+        // Only products are asked about instructions.
+        Err(why) if problem.contraction().is_none() => return Err(Failure::Input(why)),
+        Err(why) => ("wmma".into(), Some(why), None),
     };
+    let fixed = problem.question(&words).map_err(|e| Failure::Input(format!("a row of Heron's: {e}")))?;
     let name = format!("a row of Heron's: {words}");
     Ok(Question { refused, otherwise, ..Question::new(name, fixed, None) })
 }

@@ -376,7 +376,7 @@ mod tests {
     use super::*;
     use crate::lower::program::lower;
     use crate::operators;
-    use crate::scheduled::{self, Scheduled};
+    use crate::scheduled;
     use crate::source::{operator, Work};
     use crate::workload::{Explorable, Workload};
     use rand::rngs::StdRng;
@@ -385,8 +385,13 @@ mod tests {
     use satune_extract::{Counts, Searched};
     use satune_ir::term::Schedule;
 
-    /// Of random members of a space: what their kernels are counted to take over what the model takes for their decisions.
-    fn ratios<W: Explorable>(problem: &W, gpu: &Descriptor, draws: usize) -> Vec<f64> {
+    /// Of random members of a space that have kernels: what these are counted to take over what the model takes for their decisions.
+    fn ratios<W: Explorable>(
+        problem: &W,
+        gpu: &Descriptor,
+        draws: usize,
+        kernels: &dyn Fn(&Schedule) -> Option<Module>,
+    ) -> Vec<f64> {
         let space = problem.space(gpu).unwrap();
         let counts = Counts::of(&space);
         let mut rng = StdRng::seed_from_u64(3);
@@ -394,35 +399,9 @@ mod tests {
         while out.len() < draws {
             let Some(term) = counts.sample(&space, &mut rng) else { continue };
             let plan = W::Term::schedule(&term, problem.problem()).unwrap();
-            let (Ok(cost), Ok(made)) =
-                (problem.predict(&plan, gpu), problem.scheduled(&plan, &scheduled::options(gpu)))
-            else {
-                continue;
-            };
-            let Scheduled { module, .. } = made;
+            let (Ok(cost), Some(module)) = (problem.predict(&plan, gpu), kernels(&plan)) else { continue };
             let registers: Vec<u32> = if module.kernels.len() == 1 { vec![cost.registers as u32] } else { Vec::new() };
-            let Ok(works) = works(&module, &registers, gpu, &|| true) else { continue };
-            let counted = counted_cost(&works, gpu).unwrap();
-            out.push(counted.ms / cost.ms);
-        }
-        out.sort_by(f64::total_cmp);
-        out
-    }
-
-    /// The same of kernels on `wmma`, whose scheduled programs are lowered as they are written.
-    fn ratios_on_wmma(problem: &operators::Problem, gpu: &Descriptor, draws: usize) -> Vec<f64> {
-        let space = problem.space(gpu).unwrap();
-        let counts = Counts::of(&space);
-        let mut rng = StdRng::seed_from_u64(3);
-        let mut out = Vec::new();
-        while out.len() < draws {
-            let Some(term) = counts.sample(&space, &mut rng) else { continue };
-            let plan = Searched::schedule(&term, problem.problem()).unwrap();
-            let (Ok(cost), Schedule::Mma(_)) = (problem.predict(&plan, gpu), &plan) else { continue };
-            let options = scheduled::options(gpu);
-            let Ok(Scheduled { program, .. }) = problem.scheduled(&plan, &options) else { continue };
-            let module = lower(&program, &options).unwrap();
-            let works = works(&module, &[cost.registers as u32], gpu, &|| true).unwrap();
+            let works = works(&module, &registers, gpu, &|| true).unwrap();
             out.push(counted_cost(&works, gpu).unwrap().ms / cost.ms);
         }
         out.sort_by(f64::total_cmp);
@@ -432,7 +411,14 @@ mod tests {
     #[test]
     fn kernels_on_wmma_are_counted_to_take_about_what_the_model_takes() {
         let problem = operators::parse("gemm:512,384,256,f16,NT").unwrap();
-        let all = ratios_on_wmma(&problem, &Descriptor::load("v100").unwrap(), 9);
+        let gpu = Descriptor::load("v100").unwrap();
+        let options = scheduled::options(&gpu);
+        // Lowered as they are written, not by the generator.
+        let written = |plan: &Schedule| {
+            let made = matches!(plan, Schedule::Mma(_)).then(|| problem.scheduled(plan, &options).ok())??;
+            Some(lower(&made.program, &options).unwrap())
+        };
+        let all = ratios(&problem, &gpu, 9, &written);
         assert!((0.7..1.4).contains(&all[4]), "{all:?}");
     }
 
@@ -442,7 +428,10 @@ mod tests {
         let gemm = operators::parse("gemm:512,384,256,f32").unwrap();
         let Work::Streams(softmax) = operator("softmax:2048,1024,f32").unwrap() else { panic!("no streams") };
         // Of rows in parts L1 has more than the model lets it.
-        for (all, least) in [(ratios(&gemm, &gpu, 9), 0.8), (ratios(&*softmax, &gpu, 9), 0.7)] {
+        let options = scheduled::options(&gpu);
+        let of_gemm = |plan: &Schedule| gemm.scheduled(plan, &options).ok().map(|made| made.module);
+        let of_softmax = |plan: &Schedule| softmax.scheduled(plan, &options).ok().map(|made| made.module);
+        for (all, least) in [(ratios(&gemm, &gpu, 9, &of_gemm), 0.8), (ratios(&*softmax, &gpu, 9, &of_softmax), 0.7)] {
             let middle = all[all.len() / 2];
             assert!((least..1.25).contains(&middle), "{all:?}");
         }

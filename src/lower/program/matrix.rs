@@ -46,6 +46,11 @@ pub fn is_fragment(scope: &str) -> bool {
     scope.starts_with("wmma.")
 }
 
+/// Whether a program has buffers of fragments.
+pub fn has_fragments(program: &Program) -> bool {
+    program.buffers.iter().any(|buffer| is_fragment(&buffer.scope))
+}
+
 /// The program without views, intrinsics as what they compute, with their names.
 pub fn with_instructions(program: &Program) -> Cow<'_, Program> {
     let mut any = false;
@@ -74,8 +79,7 @@ pub fn named(name: &str) -> Option<Instruction> {
     step(name).map(|step| Instruction { name: name.into(), step, loops: Vec::new() })
 }
 
-/// Marks the leaf that is alone in loops over the elements of an instruction's matrices.
-/// `around`: the block that the intrinsic is.
+/// Marks the leaf that is alone in loops over the elements of an instruction's matrices. `around`: the block that the intrinsic is.
 pub fn mark(nodes: &mut [Node], instruction: Instruction, around: &Around) -> Result<(), LowerError> {
     let mut loops = Vec::new();
     match nodes {
@@ -261,14 +265,8 @@ impl Emitter<'_> {
     pub(super) fn instruction(&mut self, leaf: &Leaf, what: &Instruction) -> Result<Vec<kernel::Stmt>, LowerError> {
         let refused = |why: &str| strange(&what.name, &leaf.block, why);
         let Guarding { when, zero } = self.guarding.get(&leaf.id).cloned().unwrap_or_default();
-        let per_element = |p: &Pred| {
-            let mut uniform = true;
-            p.map(&mut |form| {
-                uniform &= self.nest.is_uniform(form);
-                form.clone()
-            });
-            !uniform || p.uses(&|v| what.loops.contains(&v))
-        };
+        let per_element =
+            |p: &Pred| !p.forms(&mut |form| self.nest.is_uniform(form)) || p.uses(&|v| what.loops.contains(&v));
         if !zero.is_empty() || when.iter().any(per_element) {
             return Err(refused("a condition leaves out some of a matrix (pad_einsum makes whole ones)"));
         }
@@ -278,16 +276,17 @@ impl Emitter<'_> {
             if !at.iter().all(|form| self.nest.is_uniform(form)) {
                 return Err(refused("lanes have different indices"));
             }
-            match is_fragment(&self.program.buffer(b).scope) {
-                true => held.push((self.program.buffer(b).scope.clone(), self.fragment(b, at, leaf, what)?)),
+            let scope = self.program.buffer(b).scope.as_str();
+            match is_fragment(scope) {
+                true => held.push((scope, self.fragment(b, at, leaf, what)?)),
                 false => memory = Some(self.matrix(b, at, leaf, what)?),
             }
         }
-        let of = |scope: &str| held.iter().find(|(s, _)| s == scope).map(|(_, place)| place.clone());
-        let op = held.last().map(|(_, (_, op))| *op);
         let missing = || refused("it has other operands");
-        let op = op.ok_or_else(missing)?;
-        let place = |scope: &str| of(scope).map(|(place, _)| place).ok_or_else(missing);
+        let op = held.last().map(|(_, (_, op))| *op).ok_or_else(missing)?;
+        let place = |scope: &str| {
+            held.iter().find(|(s, _)| *s == scope).map(|(_, (place, _))| place.clone()).ok_or_else(missing)
+        };
         let op = match what.step {
             Step::Fill(_) => WmmaOp::Zero { op, d: place("wmma.accumulator")? },
             Step::Load(_, side, transposed) => {
@@ -334,15 +333,14 @@ impl Emitter<'_> {
         }
     }
 
-    /// A matrix in memory.
-    #[allow(clippy::type_complexity)]
+    /// A matrix in memory, and how far apart its lines are.
     fn matrix(
         &mut self,
         b: BufferId,
         at: &[Linear],
         leaf: &Leaf,
         what: &Instruction,
-    ) -> Result<((ArrayId, Index), i64), LowerError> {
+    ) -> Result<(Place, i64), LowerError> {
         let (array, form) = self.element(b, at)?;
         let (first, stride) = self.first(&form, leaf, what, &what.loops)?;
         let bytes = self.array(array).dtype.bytes();
@@ -367,23 +365,20 @@ impl Emitter<'_> {
     }
 
     /// A fragment, and the instruction that multiplies it.
-    #[allow(clippy::type_complexity)]
     fn fragment(
         &mut self,
         b: BufferId,
         at: &[Linear],
         leaf: &Leaf,
         what: &Instruction,
-    ) -> Result<((ArrayId, Index), Wmma), LowerError> {
+    ) -> Result<(Place, Wmma), LowerError> {
         let refused = |why: &str| strange(&what.name, &leaf.block, why);
         let held = self.fragments.get(&b).copied().ok_or_else(|| refused("it has other operands"))?;
         let (array, form) = self.element(b, at)?;
-        let own: Vec<VarId> = what.loops.iter().copied().filter(|v| form.uses(&|x| x == *v)).collect();
         // Rows before columns, as the buffer has them.
-        let mut own: Vec<(i64, VarId)> =
-            own.iter().filter_map(|v| form.split_var(*v).map(|(unit, _)| (-unit, *v))).collect();
-        own.sort_unstable();
-        let lines: Vec<VarId> = own.into_iter().map(|(_, v)| v).collect();
+        let unit = |v: &VarId| form.split_var(*v).map_or(0, |(unit, _)| unit);
+        let mut lines: Vec<VarId> = what.loops.iter().copied().filter(|v| form.uses(&|x| x == *v)).collect();
+        lines.sort_by_key(|v| std::cmp::Reverse(unit(v)));
         let (first, pitch) = self.first(&form, leaf, what, &lines)?;
         let block = held.rows * pitch;
         let ranges = &self.nest.ranges;
@@ -396,6 +391,9 @@ impl Emitter<'_> {
         Ok(((array, mul(index, held.per_lane)), held.op))
     }
 }
+
+/// An element of an array.
+type Place = (ArrayId, Index);
 
 /// Whether the lines of an operand's matrix run across k.
 fn across(side: Side, transposed: bool) -> bool {

@@ -48,6 +48,7 @@ mod vector;
 mod vthread;
 
 pub use error::{At, LowerError};
+pub use matrix::has_fragments;
 
 use crate::kernel::{Array, ArrayId, Kernel, Space};
 use allreduce::Reduction;

@@ -68,10 +68,9 @@ impl Leaf {
             }
         });
         for guard in &self.guards {
-            guard.uses(&|_| false);
-            guard.map(&mut |l| {
-                l.vars(f);
-                l.clone()
+            guard.forms(&mut |form| {
+                form.vars(f);
+                true
             });
         }
     }

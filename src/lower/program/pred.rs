@@ -133,7 +133,17 @@ impl Pred {
         }
     }
 
-    /// Calls `f` for every form in it.
+    /// Whether every form in it satisfies `f`.
+    pub fn forms(&self, f: &mut dyn FnMut(&Linear) -> bool) -> bool {
+        match self {
+            Pred::Never => true,
+            Pred::Lt(l, _) | Pred::Eq(l, _) => f(l),
+            Pred::Not(p) => p.forms(f),
+            Pred::And(list) | Pred::Or(list) => list.iter().all(|p| p.forms(f)),
+        }
+    }
+
+    /// The condition with other forms in it.
     pub fn map(&self, f: &mut dyn FnMut(&Linear) -> Linear) -> Pred {
         match self {
             Pred::Never => Pred::Never,
