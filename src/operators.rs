@@ -166,8 +166,9 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
             "layouts are NN, NT, TN and TT (NT: B is stored as N x K)",
         ));
     }
-    let rest = &parts[count + 1 + usize::from(named.is_some())..];
-    let options = Options::read(rest, sum).map_err(|reason| error(reason, OPTIONS))?;
+    let mut rest = parts[count + 1 + usize::from(named.is_some())..].to_vec();
+    let sum = sums(&mut rest, [input, sum]).map_err(|reason| error(reason, OPTIONS))?;
+    let options = Options::read(&rest, sum).map_err(|reason| error(reason, OPTIONS))?;
     let batch = if count == 4 { Some(extents.remove(0)) } else { None };
     let transposed = [layout.starts_with('T'), layout.ends_with('T')];
     let contraction = Contraction::gemm(batch, [extents[0], extents[1], extents[2]], input, sum, transposed);
@@ -226,6 +227,15 @@ fn named_type(name: &str) -> Result<Types, Wrong> {
     Ok(Types { input, sum, tf32: name == "tf32" })
 }
 
+/// The type of the sums where `sum=` asks for another than the usual one of `types`; the option is taken out.
+fn sums(parts: &mut Vec<&str>, [input, usual]: [DType; 2]) -> Result<DType, String> {
+    let Some(at) = parts.iter().position(|part| part.starts_with("sum=")) else { return Ok(usual) };
+    match (parts.remove(at), input) {
+        ("sum=f16", DType::F16) => Ok(DType::F16),
+        (part, _) => Err(format!("`{}` of {} is not offered: f16 is added up in f32, or in f16", clip(part), input.name())),
+    }
+}
+
 /// `gemm_bias_relu:M,N,K,dtype[,layout][,out=dtype]`: a product, a bias per column, and the larger of that and 0.
 fn gemm_bias_relu(text: &str, rest: &str) -> Result<Problem, OperatorError> {
     let of_text = |e: OperatorError| OperatorError { text: clip(text), ..e };
@@ -242,8 +252,8 @@ struct Options {
     residual: bool,
 }
 
-const OPTIONS: &str =
-    "options after the layout are out=f32, out=f16, out=bf16, alpha=x, bias, one of relu, gelu and silu, and residual";
+const OPTIONS: &str = "options after the layout are out=f32, out=f16, out=bf16, alpha=x, bias, one of relu, gelu and silu, and \
+     residual; or, of f16, sum=f16 alone";
 
 impl Options {
     /// Reads them; the error says what is wrong.

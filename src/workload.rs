@@ -66,7 +66,7 @@ impl Yardstick {
         match self {
             Yardstick::Arithmetic { factors, sums, .. } => {
                 let lanes = f64::from(if *sums == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes });
-                let on_tensor_cores = gpu.tensor.map_or(0.0, |rates| rates.of(*factors));
+                let on_tensor_cores = gpu.tensor.map_or(0.0, |rates| rates.of([*factors, *sums]));
                 let flop_per_clock = match factors {
                     DType::F32 | DType::F64 => 2.0 * lanes,
                     _ if on_tensor_cores > 0.0 => on_tensor_cores,

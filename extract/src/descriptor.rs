@@ -1,4 +1,5 @@
 //! GPU descriptors: what a GPU can hold and how fast it is. One TOML file each; a user's own file works like a built-in.
+use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -115,6 +116,9 @@ pub struct Power {
 pub struct TensorRates {
     /// Operands in f16, sums in f32.
     pub f16: f64,
+    /// Operands and sums in f16: as fast as with sums in f32 where a file does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub f16_sums: Option<f64>,
     /// Operands in bf16: as fast as in f16 where a file does not say; 0 where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf16: Option<f64>,
@@ -184,13 +188,14 @@ pub const CLUSTERS: [u32; 4] = [1, 2, 4, 8];
 const SMS_OF_GPC: u32 = 16;
 
 impl TensorRates {
-    /// FLOP per clock and multiprocessor for operands of a type; 0 where tensor cores do not take them.
-    pub fn of(&self, operand: satune_ir::DType) -> f64 {
-        match operand {
-            satune_ir::DType::I8 => self.i8,
-            satune_ir::DType::F8E4M3 | satune_ir::DType::F8E5M2 => self.fp8.unwrap_or(self.i8),
-            satune_ir::DType::F32 => self.tf32,
-            satune_ir::DType::BF16 => self.bf16.unwrap_or(self.f16),
+    /// FLOP per clock and multiprocessor for the types of operands and sums; 0 where tensor cores do not take them.
+    pub fn of(&self, types: [DType; 2]) -> f64 {
+        match types {
+            [DType::I8, _] => self.i8,
+            [DType::F8E4M3 | DType::F8E5M2, _] => self.fp8.unwrap_or(self.i8),
+            [DType::F32, _] => self.tf32,
+            [DType::BF16, _] => self.bf16.unwrap_or(self.f16),
+            [_, DType::F16] => self.f16_sums.unwrap_or(self.f16),
             _ => self.f16,
         }
     }

@@ -198,6 +198,7 @@ impl Descriptor {
         let Some(t) = self.tensor else { return Ok(()) };
         absurd(&[
             ("tensor.f16", t.f16, 1.0, 1e6, "1 to 1000000"),
+            ("tensor.f16_sums", t.f16_sums.unwrap_or(t.f16), 1.0, 1e6, "1 to 1000000"),
             ("tensor.bf16", t.bf16.unwrap_or(0.0), 0.0, 1e6, "0 to 1000000"),
             ("tensor.tf32", t.tf32, 0.0, 1e6, "0 to 1000000"),
             ("tensor.i8", t.i8, 0.0, 1e6, "0 to 1000000"),

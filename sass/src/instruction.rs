@@ -33,8 +33,8 @@ pub(crate) struct Matrix {
     pub flop: u32,
     /// Bytes that a warpgroup's instruction reads of shared memory.
     pub bytes: u32,
-    /// Operands.
-    pub operand: satune_ir::DType,
+    /// Types of operands and sums.
+    pub types: [satune_ir::DType; 2],
 }
 
 /// An access of a warp.
@@ -208,8 +208,8 @@ fn unit(line: &Line) -> Result<(Unit, Effect), Unknown> {
     Ok((unit, Effect::None))
 }
 
-/// A matrix instruction: its shape is the first modifier, digits of m, n and k without what parts them. Sums in f16, and
-/// sparse operands, have rates that a descriptor does not name.
+/// A matrix instruction: its shape is the first modifier, digits of m, n and k without what parts them. Sparse operands have rates
+/// that a descriptor does not name.
 fn matrix(name: &str, modifiers: &str) -> Option<Matrix> {
     use satune_ir::DType;
     let parts: Vec<&str> = modifiers.split('.').collect();
@@ -232,9 +232,20 @@ fn matrix(name: &str, modifiers: &str) -> Option<Matrix> {
         _ if parts.contains(&"BF16") => DType::BF16,
         _ => DType::F16,
     };
-    let sums = name == "IMMA" || parts.contains(&"F32");
-    let known = sums && !parts.iter().any(|p| p.contains("SP") || p.contains("S4") || p.contains("U4"));
-    known.then_some(Matrix { flop: 2 * m * n * k, bytes: 0, operand })
+    let known = !parts.iter().any(|p| p.contains("SP") || p.contains("S4") || p.contains("U4"));
+    let types = [operand, sums(operand, &parts)?];
+    known.then_some(Matrix { flop: 2 * m * n * k, bytes: 0, types })
+}
+
+/// The type of sums, where it is said and a rate is known.
+fn sums(operand: satune_ir::DType, parts: &[&str]) -> Option<satune_ir::DType> {
+    use satune_ir::DType;
+    match operand {
+        DType::I8 => Some(DType::I32),
+        _ if parts.contains(&"F32") => Some(DType::F32),
+        DType::F16 if parts.contains(&"F16") => Some(DType::F16),
+        _ => None,
+    }
 }
 
 /// A warpgroup's matrix instruction, `HGMMA.64x256x16.F32.BF16 R24, gdesc[UR4], R24`: A is in shared memory, too, unless a register
@@ -253,8 +264,8 @@ fn warpgroup(name: &str, modifiers: &str, text: &str) -> Option<Matrix> {
     };
     let from_shared = text.split(',').nth(1).is_some_and(|second| second.trim().starts_with("gdesc"));
     let rows = if from_shared { m } else { 0 };
-    let known = (name == "IGMMA" || parts.contains(&"F32")) && !parts.contains(&"SP");
-    known.then_some(Matrix { flop: 2 * m * n * k / 4, bytes: (rows + n) * k * bytes, operand })
+    let types = [operand, sums(operand, &parts)?];
+    (!parts.contains(&"SP")).then_some(Matrix { flop: 2 * m * n * k / 4, bytes: (rows + n) * k * bytes, types })
 }
 
 /// The registers of an instruction's sources by slot: `FFMA R0, R1, R2, R3` reads R1, R2 and R3. An operation on one source has
@@ -316,19 +327,22 @@ mod tests {
         assert!(of("BAR.SYNC.DEFER_BLOCKING R3, 0x80").is_err());
         assert_eq!(of("DEPBAR.LE SB0, 0x2"), Ok((Unit::Issue, Effect::WaitFor { board: 0, left: 2 })));
         assert_eq!(of("@!PT LDS RZ, [RZ]"), Ok((Unit::Issue, Effect::None)));
-        let matrix = |flop, operand| Ok((Unit::Tensor(Matrix { flop, bytes: 0, operand }), Effect::None));
-        assert_eq!(of("HMMA.16816.F32.BF16 R8, R4, R2, R8"), matrix(4096, satune_ir::DType::BF16));
-        assert_eq!(of("IMMA.16832.S8.S8 R8, R4.ROW, R2.COL, R8"), matrix(8192, satune_ir::DType::I8));
-        assert_eq!(of("QMMA.16832.F32.E4M3.E4M3 R8, R4, R2, R8"), matrix(8192, satune_ir::DType::F8E4M3));
+        use satune_ir::DType::{BF16, F16, F32, F8E4M3, I32, I8};
+        let matrix = |flop, types| Ok((Unit::Tensor(Matrix { flop, bytes: 0, types }), Effect::None));
+        assert_eq!(of("HMMA.16816.F32.BF16 R8, R4, R2, R8"), matrix(4096, [BF16, F32]));
+        assert_eq!(of("HMMA.16816.F16 R8, R4, R2, R8"), matrix(4096, [F16, F16]));
+        assert_eq!(of("IMMA.16832.S8.S8 R8, R4.ROW, R2.COL, R8"), matrix(8192, [I8, I32]));
+        assert_eq!(of("QMMA.16832.F32.E4M3.E4M3 R8, R4, R2, R8"), matrix(8192, [F8E4M3, F32]));
+        assert!(of("QMMA.16832.F16.E4M3.E4M3 R8, R4, R2, R8").is_err());
         let group = |bytes, effect| {
-            Ok((Unit::Warpgroup(Matrix { flop: 2 * 16 * 256 * 16, bytes, operand: satune_ir::DType::BF16 }), effect))
+            let matrix = Matrix { flop: 2 * 16 * 256 * 16, bytes, types: [BF16, F32] };
+            Ok((Unit::Warpgroup(matrix), effect))
         };
         let (a, b) = (64 * 16 * 2, 256 * 16 * 2);
         assert_eq!(of("HGMMA.64x256x16.F32.BF16 R24, gdesc[UR4].tnspB, R24"), group(a + b, Effect::None));
         assert_eq!(of("HGMMA.64x256x16.F32.BF16 R24, R4, gdesc[UR4], R24, gsb0"), group(b, Effect::EndsGroup));
         assert_eq!(of("WARPGROUP.DEPBAR.LE gsb0, 0x1"), Ok((Unit::Issue, Effect::WaitForGroups(1))));
         assert_eq!(of("@!P0 SYNCS.ARRIVE.TRANS64.RED.A1T0 RZ, [R6+URZ], RZ"), access(Access::Word));
-        assert!(of("HMMA.16816.F16 R8, R4, R2, R8").is_err());
         assert!(matches!(of("ATOMG.E.ADD R1, [R2], R3"), Err(Unknown::Instruction(text)) if text.starts_with("ATOMG")));
     }
 }

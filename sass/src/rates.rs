@@ -1,8 +1,7 @@
 //! How long each unit of a partition takes an instruction, and how long its result takes, clocks.
 use super::instruction::{Access, Matrix, Unit};
 use super::Unknown;
-use satune_extract::{Descriptor, LOGIC_LANES};
-use satune_ir::DType;
+use satune_extract::{Descriptor, TensorRates, LOGIC_LANES};
 
 /// Lanes of a partition that work on integers.
 const INTEGER_LANES: f64 = LOGIC_LANES / 4.0;
@@ -31,13 +30,10 @@ pub(crate) struct Rates {
     pub wavefronts: f64,
     latency_shared: f64,
     latency_global: f64,
-    /// FLOP per clock of a partition's tensor cores by operand, and the share of it that a warp's own instruction has.
-    tensor: [(DType, f64); 5],
+    /// Rates of the multiprocessor's tensor cores, and the share of them that a warp's own instruction has.
+    tensor: Option<TensorRates>,
     warp_share: f64,
 }
-
-/// Operands of matrix instructions.
-const OPERANDS: [DType; 5] = [DType::F16, DType::BF16, DType::F32, DType::I8, DType::F8E4M3];
 
 impl Rates {
     /// Of a GPU, where shared accesses take the wavefronts that their bytes need.
@@ -52,7 +48,6 @@ impl Rates {
         let lite = gpu.fp32_lanes >= 128;
         // The programming guide's table: pairs per clock and multiprocessor are 128 on 8.0 and 9.0, 64 on the others.
         let half = if matches!(arch, 80 | 90) { 32.0 } else { 16.0 };
-        let tensor = OPERANDS.map(|operand| (operand, gpu.tensor.as_ref().map_or(0.0, |t| t.of(operand) / 4.0)));
         // On sm_90 the full rate is wgmma's.
         let warp_share = gpu.tensor.as_ref().filter(|_| arch >= 90).map_or(1.0, |t| t.mma_share);
         Ok(Rates {
@@ -67,7 +62,7 @@ impl Rates {
             wavefronts: 1.0,
             latency_shared: gpu.latency_shared,
             latency_global: gpu.latency_l2,
-            tensor,
+            tensor: gpu.tensor,
             warp_share,
         })
     }
@@ -81,8 +76,9 @@ impl Rates {
         }
     }
 
+    /// FLOP per clock of a partition's tensor cores.
     fn tensor_rate(&self, matrix: Matrix) -> f64 {
-        self.tensor.iter().find(|(operand, _)| *operand == matrix.operand).map_or(0.0, |(_, rate)| *rate)
+        self.tensor.map_or(0.0, |rates| rates.of(matrix.types) / 4.0)
     }
 
     /// (Clocks that the unit is busy, clocks until the result is there for those that wait for a scoreboard.) `partitions`

@@ -90,10 +90,19 @@ pub(crate) fn operands(first: u32, count: u32) -> String {
     (first..first + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
 }
 
+/// C's type of a register of sums, and its letter in inline PTX: two f16 are a word.
+pub(crate) fn sum_registers(sums: DType) -> (&'static str, char) {
+    match sums {
+        DType::I32 => ("int", 'r'),
+        DType::F16 => ("unsigned int", 'r'),
+        _ => ("float", 'f'),
+    }
+}
+
 fn mma(name: &str, op: Mma) -> String {
-    let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
+    let (sum, letter) = sum_registers(op.accumulator());
     let [a, b] = op.fragment_words().map(|words| words as u32);
-    let d = (0..4).map(|i| format!("\"+{letter}\"(d[{i}])")).collect::<Vec<_>>().join(", ");
+    let d = (0..op.sum_words()).map(|i| format!("\"+{letter}\"(d[{i}])")).collect::<Vec<_>>().join(", ");
     let words = (0..a).map(|i| ("a", i)).chain((0..b).map(|i| ("b", i)));
     let words = words.map(|(of, i)| format!("\"r\"({of}[{i}])")).collect::<Vec<_>>().join(", ");
     format!(
@@ -111,12 +120,12 @@ fn mma(name: &str, op: Mma) -> String {
 /// has some of the rows: neighbouring sums, and of A's words every second where there are two.
 pub(crate) fn mma_text(op: Mma) -> String {
     let Ok(sync) = op.sync() else { return String::new() };
-    let ([a, b], parts) = (op.fragment_words().map(|words| words as u32), sync.parts());
+    let ([a, b], all, parts) = (op.fragment_words().map(|words| words as u32), op.sum_words() as u32, sync.parts());
     let one = |part: u32| {
-        let sums = operands(4 / parts * part, 4 / parts);
+        let sums = operands(all / parts * part, all / parts);
         let rows =
-            (4 + part..4 + a).step_by(parts as usize).map(|word| operands(word, 1)).collect::<Vec<_>>().join(", ");
-        let columns = operands(4 + a, b);
+            (all + part..all + a).step_by(parts as usize).map(|word| operands(word, 1)).collect::<Vec<_>>().join(", ");
+        let columns = operands(all + a, b);
         format!("mma.sync.aligned.{} {{{sums}}}, {{{rows}}}, {{{columns}}}, {{{sums}}};", sync.form())
     };
     (0..parts).map(one).collect::<Vec<_>>().join(" ")

@@ -21,7 +21,7 @@ mod value;
 mod warp;
 mod wmma;
 
-pub(crate) use instructions::{mma_text, operands};
+pub(crate) use instructions::{mma_text, operands, sum_registers};
 pub use names::{function_name, identifier};
 
 use crate::kernel::{Array, ArrayId, Descriptor, Dim, Index, Kernel, LocalVar, Space, Stmt};

@@ -51,6 +51,7 @@ impl Printer<'_> {
             Value::Float(v, dtype) => integer_constant(*v as i64, *dtype),
             Value::Int(v, dtype) if is_float(*dtype) => float_constant(*v as f64, *dtype),
             Value::Int(v, dtype) => integer_constant(*v, *dtype),
+            Value::Load(array, index) if self.is_fragment(*array) => self.packed(*array, index),
             Value::Load(array, index) => Text::atom(self.element(*array, index)),
             Value::Binary(op, dtype, a, b) if is_float(*dtype) => self.binary(*op, *dtype, a, b),
             Value::Binary(op, dtype, a, b) => self.integer_binary(*op, *dtype, a, b),

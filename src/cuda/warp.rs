@@ -1,28 +1,30 @@
 //! Statements of warps and of groups of warps.
 use super::bounds::Range;
-use super::expression::precedence::{ATOM, MUL, TERNARY};
+use super::expression::precedence::{ATOM, MUL, SHIFT, TERNARY};
 use super::expression::{Integer, Text};
 use super::hopper::GroupHelper;
 use super::instructions::WarpHelper;
 use super::prelude::Helper;
-use super::{Printer, MARGIN};
+use super::{c_type, Printer, MARGIN};
 use crate::kernel::{ArrayId, GroupOp, Index, Role, Space, Stmt, WarpOp, WmmaOp};
 use satune_ir::DType;
 
-/// `index / by`, where every term is a multiple of `by`; a division elsewhere.
-fn divided(index: &Index, by: i64) -> Index {
-    fn exact(index: &Index, by: i64) -> Option<Index> {
-        Some(match index {
-            Index::Const(v) if v % by == 0 => Index::Const(v / by),
-            Index::Add(a, b) => Index::Add(Box::new(exact(a, by)?), Box::new(exact(b, by)?)),
-            Index::Mul(a, b) => match b.as_ref() {
-                Index::Const(k) if *k == by => a.as_ref().clone(),
-                Index::Const(k) if k % by == 0 => Index::Mul(a.clone(), Box::new(Index::Const(k / by))),
-                _ => return None,
-            },
+/// `index / by`, where every term is a multiple of `by`.
+fn exact(index: &Index, by: i64) -> Option<Index> {
+    Some(match index {
+        Index::Const(v) if v % by == 0 => Index::Const(v / by),
+        Index::Add(a, b) => Index::Add(Box::new(exact(a, by)?), Box::new(exact(b, by)?)),
+        Index::Mul(a, b) => match b.as_ref() {
+            Index::Const(k) if *k == by => a.as_ref().clone(),
+            Index::Const(k) if k % by == 0 => Index::Mul(a.clone(), Box::new(Index::Const(k / by))),
             _ => return None,
-        })
-    }
+        },
+        _ => return None,
+    })
+}
+
+/// The same; a division elsewhere.
+fn divided(index: &Index, by: i64) -> Index {
     match by {
         1 => index.clone(),
         by => exact(index, by).unwrap_or_else(|| Index::Div(Box::new(index.clone()), Box::new(Index::Const(by)))),
@@ -39,6 +41,45 @@ impl Printer<'_> {
     pub(super) fn is_fragment(&self, array: ArrayId) -> bool {
         let a = self.kernel.array(array);
         a.space == Space::Fragment || a.space == Space::Opaque && a.dtype.bytes() < 4
+    }
+
+    /// An element of an array of words of packed elements.
+    pub(super) fn packed(&mut self, array: ArrayId, index: &Index) -> Text {
+        let dtype = self.kernel.array(array).dtype;
+        let per_word = i64::from(4 / dtype.bytes().clamp(1, 4));
+        if per_word == 1 {
+            return Text::atom(self.element(array, index));
+        }
+        let (front, at) = match index {
+            Index::Add(front, back) => match **back {
+                Index::Const(at) => (front.as_ref(), at),
+                _ => (index, 0),
+            },
+            other => (other, 0),
+        };
+        let bits = i64::from(8 * dtype.bytes());
+        let boxed = |index: &Index, k: i64| (Box::new(index.clone()), Box::new(Index::Const(k)));
+        // Which of a word's elements it is is a number, where what stands in front of the constant is whole words.
+        let whole = if let Index::Const(at) = index {
+            Some((Index::Const(at.div_euclid(per_word)), at.rem_euclid(per_word)))
+        } else {
+            exact(front, per_word).map(|front| match at.div_euclid(per_word) {
+                0 => (front, at.rem_euclid(per_word)),
+                words => (Index::Add(Box::new(front), Box::new(Index::Const(words))), at.rem_euclid(per_word)),
+            })
+        };
+        let shifted = |word: String, by: String| Text::new(format!("{word} >> {by}"), SHIFT);
+        let element = match whole {
+            Some((word, 0)) => Text::atom(self.element(array, &word)),
+            Some((word, within)) => shifted(self.element(array, &word), (within * bits).to_string()),
+            None => {
+                let ((a, by), (b, of)) = (boxed(index, per_word), boxed(index, per_word));
+                let (word, (within, each)) = (Index::Div(a, by), boxed(&Index::Mod(b, of), bits));
+                let by = self.integer(&Index::Mul(within, each)).text.within(SHIFT + 1);
+                shifted(self.element(array, &word), by)
+            }
+        };
+        element.cast(c_type(dtype))
     }
 
     fn word(&mut self, (array, index): &(ArrayId, Index)) -> String {

@@ -1,5 +1,5 @@
 //! Helper functions for `wmma`, as inline PTX.
-use super::instructions::operands;
+use super::instructions::{operands, sum_registers};
 use satune_ir::term::tensor::Wmma;
 use satune_ir::term::Side;
 use satune_ir::DType;
@@ -18,13 +18,15 @@ fn operand(op: Wmma) -> &'static str {
     }
 }
 
-/// C type, letter of its registers in inline PTX, PTX type; two f16 are a word.
+/// C type, letter of its registers in inline PTX, PTX type.
 fn sums(dtype: DType) -> (&'static str, char, &'static str) {
-    match dtype {
-        DType::I32 => ("int", 'r', "s32"),
-        DType::F16 => ("unsigned int", 'r', "f16"),
-        _ => ("float", 'f', "f32"),
-    }
+    let (c_type, letter) = sum_registers(dtype);
+    let ptx = match dtype {
+        DType::I32 => "s32",
+        DType::F16 => "f16",
+        _ => "f32",
+    };
+    (c_type, letter, ptx)
 }
 
 fn letter(side: Side) -> char {

@@ -3,7 +3,7 @@
 //! `dilation=d` (`output_pad=o` instead of it where transposed), and with what gemm takes for what is done with the sums.
 //!
 //! X is N x H x W x CI, W is KH x KW x CI x CO, C is N x OH x OW x CO.
-use super::{clip, named_type, number, tail, Operator, OperatorError, Options, Problem, Types, MOST, OPTIONS};
+use super::{clip, named_type, number, sums, tail, Operator, OperatorError, Options, Problem, Types, MOST, OPTIONS};
 use satune_ir::{tvmscript, DType};
 
 /// What a convolution's name asks for, one number per spatial dimension.
@@ -83,6 +83,7 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Operator,
         let read = value.parse().ok().filter(|v| (least..=1024).contains(v));
         *slot = read.ok_or_else(|| error(format!("{name} is `{}`", clip(value)), &range))?;
     }
+    let sum = sums(&mut others, [input, sum]).map_err(|reason| error(reason, &format!("{FORM}; {OPTIONS}")))?;
     let options = Options::read(&others, sum).map_err(|reason| error(reason, &format!("{FORM}; {OPTIONS}")))?;
     let output =
         shape.output().map_err(|reason| error(reason, "give a larger input, or a smaller kernel or padding"))?;

@@ -78,7 +78,7 @@ pub fn canonical(text: &str) -> String {
             // Two letters are a layout, known or not.
             two if two.len() == 2 && two.bytes().all(|c| c.is_ascii_alphabetic()) => part.to_uppercase(),
             _ => match lower.split_once('=') {
-                Some(("out", name)) => format!("out={}", of_type(name.trim())),
+                Some((option @ ("out" | "sum"), name)) => format!("{option}={}", of_type(name.trim())),
                 Some((option, value)) => format!("{}={}", option.trim(), value.trim()),
                 None => of_type(&lower),
             },

@@ -55,6 +55,9 @@ fn with_parameters_of(program: &Program) -> Option<Vec<String>> {
             let words = [product.as_str()].into_iter().chain(options.filter(|option| !option.is_empty()));
             found.push(words.collect::<Vec<_>>().join(","));
         }
+        if added.is_empty() && [dtype, out.name()] == ["float16"; 2] {
+            found.push(format!("{product},sum=f16"));
+        }
         if batch.is_none() && added == ["bias"] {
             found.push(format!("gemm_bias_relu:{m},{n},{k},{dtype},{layout}"));
         }

@@ -198,7 +198,7 @@ impl<'a> Page<'a> {
         let factors = self.problem.contraction().map_or(DType::F32, |c| c.a.dtype);
         if let Some(rates) = gpu.tensor.filter(|_| self.candidates.iter().any(on_tensor_cores)) {
             units = "tensor cores";
-            peak = rates.of(factors) * f64::from(gpu.sms) * hz;
+            peak = rates.of([factors, sums]) * f64::from(gpu.sms) * hz;
             share = rates.mma_share.max(rates.wgmma_share);
         }
         Ceilings {

@@ -334,7 +334,12 @@ fn products_on_wmma_are_right() {
     };
     let f16 = plan(WmmaShape::ALL[0], DType::F16, 32);
     let staged = TensorPlan { store: Store::Shared { stmatrix: false }, ..f16.clone() };
+    let halves = Mma::Wmma(Wmma { shape: WmmaShape::ALL[1], operand: DType::F16, f16_sums: true });
+    let halves = TensorPlan { instruction: halves, ..f16.clone() };
     let cases = [
+        ("gemm:64,64,64,f16,NT,sum=f16", halves.clone()),
+        ("gemm:40,72,96,f16,TT,sum=f16", TensorPlan { instruction: halves.instruction, ..staged.clone() }),
+        ("gemm:32,64,128,f16,NT,sum=f16", TensorPlan { split_k: 2, ..halves }),
         ("gemm:64,64,64,f16,NT", f16.clone()),
         ("gemm:40,72,96,f16,TN,out=f16,bias,relu", staged),
         ("gemm:32,64,128,f16,NN", TensorPlan { split_k: 2, ..f16 }),
@@ -348,15 +353,19 @@ fn products_on_wmma_are_right() {
 
 #[test(slow)]
 fn products_on_mma_sync_are_right() {
-    let names: [_; Mma::SYNC.len()] = ["f16", "f16", "bf16", "tf32", "i8", "i8", "e4m3", "e5m2"];
-    for (name, op) in names.into_iter().zip(Mma::SYNC) {
+    for op in Mma::SYNC {
+        let (name, sums) = match op.operand() {
+            DType::F32 => ("tf32", ""),
+            operand if op.accumulator() == DType::F16 => (operand.name(), ",sum=f16"),
+            operand => (operand.name(), ""),
+        };
         for (layout, shape, plan) in [
             ("NT", [64, 64, 4 * op.k()], mma(op)),
             ("NN", [40, 72, 6 * op.k()], TensorPlan { split_k: 2, ..mma(op) }),
             ("TN", [16, 72, 4 * op.k()], TensorPlan { swapped: true, tile: [64, 32, mma(op).tile[2]], ..mma(op) }),
         ] {
             let [m, n, k] = shape.map(i64::from);
-            let cases = [(&*format!("gemm:{m},{n},{k},{name},{layout}"), Schedule::Mma(plan))];
+            let cases = [(&*format!("gemm:{m},{n},{k},{name},{layout}{sums}"), Schedule::Mma(plan))];
             all_right(&arch_of(op).to_string(), &cases);
         }
     }

@@ -1,7 +1,7 @@
 //! Tensor-core kernels of transposed products (swapped operands), of results by columns, and of batches: simulated bit for
 //! bit, and really compiled.
 use crate::compiles::compile;
-use crate::tensor::{check, relu_and_residual, TYPES};
+use crate::tensor::{check, product_of, relu_and_residual, TYPES};
 use crate::{hopper, tensor};
 use satune::compile::Job;
 use satune::lower::tensor::*;
@@ -24,14 +24,14 @@ fn assert_no_conflicts(report: &Report, what: &str) {
 
 #[test(slow)]
 fn transposed_products_on_mma_sync_are_exact() {
-    for (op, operand, output) in TYPES {
+    for (op, output) in TYPES {
         for layout in ["NN", "NT", "TN", "TT"] {
             // Of 16 rows of C, swapped; and by columns, both ways.
             for (swapped, c_transposed, shape) in
                 [(true, false, [16, 192, 160]), (true, true, [72, 104, 200]), (false, true, [100, 65, 131])]
             {
                 let plan = TensorPlan { swapped, tile: [64, 32, tensor::small(op).tile[2]], ..tensor::small(op) };
-                let mut g = gemm(1, shape, [operand, output], layout, c_transposed);
+                let mut g = Gemm { c_transposed, ..product_of(op, shape, output, layout) };
                 check(&g, &lower_mma(&g, &plan).unwrap());
                 check(&g, &lower_mma(&g, &TensorPlan { split_k: 2, ..plan.clone() }).unwrap());
                 relu_and_residual(&mut g, 2.0, 0.5);

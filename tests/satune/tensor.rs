@@ -105,16 +105,25 @@ pub fn check(g: &Gemm, module: &TensorModule) -> Report {
     report
 }
 
-pub const TYPES: [(Mma, DType, DType); 8] = [
-    (Mma::F16, DType::F16, DType::F16),
-    (Mma::F16k8, DType::F16, DType::F16),
-    (Mma::Bf16, DType::BF16, DType::BF16),
-    (Mma::Tf32, DType::F32, DType::F32),
-    (Mma::S8, DType::I8, DType::I32),
-    (Mma::S8k16, DType::I8, DType::I32),
-    (Mma::E4m3, DType::F8E4M3, DType::F32),
-    (Mma::E5m2, DType::F8E5M2, DType::BF16),
+/// Instructions, and a type of the result.
+pub const TYPES: [(Mma, DType); 10] = [
+    (Mma::F16, DType::F16),
+    (Mma::F16Sums, DType::F16),
+    (Mma::F16k8, DType::F16),
+    (Mma::F16k8Sums, DType::F32),
+    (Mma::Bf16, DType::BF16),
+    (Mma::Tf32, DType::F32),
+    (Mma::S8, DType::I32),
+    (Mma::S8k16, DType::I32),
+    (Mma::E4m3, DType::F32),
+    (Mma::E5m2, DType::BF16),
 ];
+
+/// A product of what an instruction multiplies, with its sums.
+pub fn product_of(op: Mma, shape: [i64; 3], output: DType, layout: &str) -> Gemm {
+    let f16_sums = op.accumulator() == DType::F16;
+    Gemm { f16_sums, ..Gemm::plain("gemm", shape, op.operand(), output, layout) }
+}
 
 /// An architecture that an instruction is for.
 pub fn arch_of(op: Mma) -> u32 {
@@ -156,7 +165,7 @@ fn stores_declare_nothing_that_they_do_not_use() {
 
 #[test]
 fn all_types_and_layouts_are_exact_and_free_of_conflicts() {
-    for (op, operand, output) in TYPES {
+    for (op, output) in TYPES {
         for layout in ["NN", "NT", "TN", "TT"] {
             let mut plan = small(op);
             // Rows along n or m of 128 bytes, so that each swizzle has all its chunks.
@@ -164,7 +173,7 @@ fn all_types_and_layouts_are_exact_and_free_of_conflicts() {
                 plan.tile = [128, 128, 64];
                 plan.warp = [64, 64];
             }
-            let g = Gemm::plain("gemm", [192, 128, 7 * plan.tile[2]], operand, output, layout);
+            let g = product_of(op, [192, 128, 7 * plan.tile[2]], output, layout);
             let free = |plan: &TensorPlan| {
                 let report = check(&g, &lower_mma(&g, plan).unwrap());
                 let total = report.total;
@@ -221,7 +230,7 @@ const PADDED: OperandPlan = OperandPlan { layout: TileLayout::Padded, ..OperandP
 
 #[test]
 fn ragged_shapes_are_guarded() {
-    for (op, operand, output) in TYPES {
+    for (op, output) in TYPES {
         for (layout, shape) in [
             ("NN", [72, 40, 104]),
             ("NT", [65, 67, 61]),
@@ -230,7 +239,7 @@ fn ragged_shapes_are_guarded() {
             ("NN", [1, 16, 33]),
             ("NT", [17, 130, 2]),
         ] {
-            let g = Gemm::plain("gemm", shape, operand, output, layout);
+            let g = product_of(op, shape, output, layout);
             check(&g, &lower_mma(&g, &small(op)).unwrap());
         }
     }
@@ -272,7 +281,7 @@ fn random_plans_on_random_shapes_are_exact() {
     let mut rng = rand::rngs::StdRng::seed_from_u64(5);
     let mut done = 0;
     while done < 80 {
-        let (op, operand, output) = *TYPES.choose(&mut rng).unwrap();
+        let (op, output) = *TYPES.choose(&mut rng).unwrap();
         let warp = [*[16, 32, 48].choose(&mut rng).unwrap(), *[8, 16, 24, 32, 48].choose(&mut rng).unwrap()];
         let mut times = |list: &[i64]| *list.choose(&mut rng).unwrap();
         let tile = [warp[0] * times(&[1, 2, 3]), warp[1] * times(&[1, 2, 4]), i64::from(op.k()) * times(&[1, 2, 3, 4])];
@@ -313,7 +322,7 @@ fn random_plans_on_random_shapes_are_exact() {
             false => rng.gen_range(1..most),
         };
         let shape = [extent(&mut rng, 120), extent(&mut rng, 120), extent(&mut rng, 260)];
-        let mut g = Gemm::plain("gemm", shape, operand, output, layout);
+        let mut g = product_of(op, shape, output, layout);
         (g.batch, g.c_transposed) = (if rng.gen_bool(0.3) { 3 } else { 1 }, rng.gen_bool(0.3));
         if rng.gen_bool(0.3) {
             relu_and_residual(&mut g, 2.0, 1.0);
@@ -329,7 +338,7 @@ fn random_plans_on_random_shapes_are_exact() {
 /// Of eight columns, or of eight more than an even number of instructions has.
 #[test]
 fn a_warp_may_have_an_odd_number_of_instructions_along_n() {
-    for (op, operand, output) in TYPES {
+    for (op, output) in TYPES {
         for layout in ["NN", "NT"] {
             for (tile, warp, matrices) in [([64, 8], [16, 8], 4), ([32, 24], [32, 24], 2), ([32, 48], [32, 24], 1)] {
                 let k = i64::from(2 * op.k());
@@ -340,7 +349,7 @@ fn a_warp_may_have_an_odd_number_of_instructions_along_n() {
                 if op.word() != 4 && (op != Mma::Tf32 || layout == "NT") {
                     plan.operands[1].matrices = matrices.min(op.matrices());
                 }
-                let g = Gemm::plain("gemm", [64, 48, 5 * k], operand, output, layout);
+                let g = product_of(op, [64, 48, 5 * k], output, layout);
                 if across {
                     let refusal = plan.check(&g).unwrap_err().to_string();
                     assert!(refusal.contains("warp tile n is") && refusal.contains("multiple of 16"), "{refusal}");
@@ -463,16 +472,16 @@ fn what_does_not_fit_is_refused_with_its_condition() {
 
 #[test(slow)]
 fn every_type_and_layout_compiles() {
-    for (op, operand, output) in TYPES {
+    for (op, output) in TYPES {
         for layout in some_of(["NN", "NT", "TN", "TT"], 2) {
             let plan = TensorPlan { tile: [128, 64, i64::from(4 * op.k())], ..small(op) };
             let name = format!("gemm_{op:?}_{layout}").to_lowercase();
-            let g = Gemm::plain(&name, [1000, 1000, 1000], operand, output, layout);
+            let g = Gemm { name: name.clone(), ..product_of(op, [1000, 1000, 1000], output, layout) };
             let module = lower_mma(&g, &plan).unwrap();
             let arch = format!("sm_{}", arch_of(op));
             let list = compiled(&g, &module, &[&arch]);
             assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
-            if operand == output && output.bytes() == 2 {
+            if op.operand() == output && output.bytes() == 2 {
                 // By way of shared memory, where rows of C have whole chunks.
                 let staged = TensorPlan { store: Store::Shared { stmatrix: false }, ..plan };
                 compiled(&g, &lower_mma(&g, &staged).unwrap(), &[&arch]);

@@ -27,14 +27,18 @@ fn staged(plan: TensorPlan) -> TensorPlan {
 
 #[test]
 fn all_shapes_types_and_layouts_are_exact_and_free_of_conflicts() {
-    let types = [(DType::F16, DType::F32), (DType::BF16, DType::F32), (DType::I8, DType::I32)];
-    for (operand, sums) in types {
-        for shape in WmmaShape::ALL {
+    for op in Wmma::all() {
+        let (Wmma { shape, operand, f16_sums }, sums) = (op, op.accumulator());
+        let product = |shape, output, layout: &str| Gemm {
+            f16_sums,
+            ..Gemm::plain("gemm", shape, operand, output, layout)
+        };
+        {
             // Rows of 128 bytes: eight copies of neighbouring threads lie in different banks.
             let k = 128 / i64::from(operand.bytes());
-            let plan = TensorPlan { tile: [64, 64, k], ..small(op(shape, operand)) };
+            let plan = TensorPlan { tile: [64, 64, k], ..small(Mma::Wmma(op)) };
             for layout in ["NN", "NT", "TN", "TT"] {
-                let g = Gemm::plain("gemm", [128, 64, 3 * k], operand, sums, layout);
+                let g = product([128, 64, 3 * k], sums, layout);
                 // Lines of 8 f16 across k begin at 16 bytes.
                 let is_narrow = operand == DType::F16
                     && (shape == WmmaShape::M32N8 && layout.ends_with('N')
@@ -50,10 +54,11 @@ fn all_shapes_types_and_layouts_are_exact_and_free_of_conflicts() {
                 assert_eq!(taken, least, "{shape:?} {operand:?} {layout}");
             }
             // A result of another type goes by way of shared memory.
-            let output = if operand == DType::I8 { DType::F32 } else { operand };
-            let g = Gemm::plain("gemm", [128, 64, 2 * k], operand, output, "NT");
+            let output = if operand == DType::I8 || f16_sums { DType::F32 } else { operand };
+            let g = product([128, 64, 2 * k], output, "NT");
             let total = check(&g, &lower_mma(&g, &staged(plan)).unwrap()).total;
-            assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal, "{shape:?} {operand:?}");
+            let (taken, least) = (total.shared_store_wavefronts, total.shared_store_wavefronts_ideal);
+            assert!(taken <= least, "{op}: {taken} of {least}");
         }
     }
 }

@@ -103,7 +103,7 @@ impl<'s> Search<'_, 's> {
 
     fn begun<'p>(&self, plan: &'p TensorPlan) -> Option<Begun<'p>> {
         let gemm = self.gemm(plan.swapped);
-        let tensor = time::tensor_clocks(plan, gemm, self.gpu)?;
+        let tensor = time::tensor_clocks(plan, self.gpu)?;
         Some(Begun { plan, counts: work::without_operands(plan, gemm), tensor })
     }
 

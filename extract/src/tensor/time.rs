@@ -341,7 +341,7 @@ pub(super) fn least_ms(
     contraction: &Contraction,
     gpu: &Descriptor,
 ) -> f64 {
-    let rate = gpu.tensor.map_or(1.0, |t| t.of(gemm.operand)) * share;
+    let rate = gpu.tensor.map_or(1.0, |t| t.of(gemm.types())) * share;
     let flop = 2.0 * m as f64 * n as f64 * k as f64;
     let least = Demand {
         sm_clocks: waves * flop / rate,

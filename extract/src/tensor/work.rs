@@ -453,13 +453,14 @@ fn line_sectors(gemm: &Gemm, length: i64) -> f64 {
 /// Fragments of `wmma` are stored in rows.
 fn direct_wmma(op: Wmma, [m, n]: [i64; 2]) -> Work {
     let stores = m * n / i64::from(32 * op.sums());
-    let sectors = (m * n * 4 / 32) as f64;
+    let sectors = (m * n * i64::from(op.accumulator().bytes()) / 32) as f64;
+    let [rows, ..] = op.extents();
     Work {
         matrix_moves: stores as f64,
         global_store_sectors: sectors,
         l2_sectors: sectors,
-        // Rows of 64 bytes, each half of a line.
-        l1_bytes: (m * n * 8) as f64,
+        // Each row of a matrix is a part of a line.
+        l1_bytes: stores as f64 * f64::from(rows) * 128.0,
         ..Work::default()
     }
 }
@@ -468,9 +469,10 @@ fn direct_wmma(op: Wmma, [m, n]: [i64; 2]) -> Work {
 fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
     let [m, n, _] = plan.tile;
     let ([rows, own, _], columns) = (op.extents(), op.staged_columns(plan.warp[1]));
-    let pitch = op.staged_pitch(plan.warp[1]) as u64 * 4;
+    let bytes = u64::from(op.accumulator().bytes());
+    let pitch = op.staged_pitch(plan.warp[1]) as u64 * bytes;
     let stores = (m * n / i64::from(32 * op.sums())) as f64;
-    let (taken, least) = matrix_wavefronts(0, [rows.into(), u64::from(own) * 4], pitch, 32);
+    let (taken, least) = matrix_wavefronts(0, [rows.into(), u64::from(own) * bytes], pitch, 32);
     // One piece after the other; all are alike.
     let pieces = (m * n / (i64::from(rows) * columns)) as f64;
     let width = mma_conditions::staged_width(gemm);
@@ -478,9 +480,9 @@ fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
     for first in (0..i64::from(rows) * columns / width).step_by(32) {
         let lanes: Vec<(u32, u64)> = (0..32_u32)
             .map(|lane| (lane, (first + i64::from(lane)) * width))
-            .map(|(lane, at)| (lane, (at / columns) as u64 * pitch + (at % columns) as u64 * 4))
+            .map(|(lane, at)| (lane, (at / columns) as u64 * pitch + (at % columns) as u64 * bytes))
             .collect();
-        let (taken, least) = wavefronts(&lanes, (width * 4) as u32);
+        let (taken, least) = wavefronts(&lanes, width as u32 * bytes as u32);
         read = (read.0 + taken, read.1 + least);
         rounds += 1;
     }

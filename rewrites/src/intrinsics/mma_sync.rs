@@ -24,7 +24,7 @@ pub(super) fn register(registry: &mut Registry) {
         }
     }
     // The others hold sums of the same type.
-    for op in [Mma::F16, Mma::S8] {
+    for op in [Mma::F16, Mma::F16Sums, Mma::S8] {
         fill(registry, op);
     }
 }

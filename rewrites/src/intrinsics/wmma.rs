@@ -50,7 +50,7 @@ pub fn store_name(op: Wmma, scope: &str) -> String {
 
 /// The instruction of plans whose multiplication has a name.
 pub fn named(name: &str) -> Option<Wmma> {
-    Wmma::all().filter(|op| !op.f16_sums).find(|op| ORDERS.iter().any(|order| sync_name(*op, *order) == name))
+    Wmma::all().find(|op| ORDERS.iter().any(|order| sync_name(*op, *order) == name))
 }
 
 /// What an intrinsic of `wmma` does.

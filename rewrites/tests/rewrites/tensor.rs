@@ -99,7 +99,7 @@ fn make(
     without: Option<&str>,
 ) -> Result<Space, SaturationError> {
     let mut rules = rules::all();
-    let mma = menu.mma.and(Mma::of(c.a.dtype, 90));
+    let mma = menu.mma.and(Mma::of([c.a.dtype, c.accumulate], 90));
     rules.extend(rules::tensor::all(c, TensorMenu { mma, ..menu.clone() }));
     rules.retain(|r| Some(r.name()) != without);
     saturate_without(c, limits, &Menu::without_threads(vec![2], vec![2]), &rules, Fuel::default(), removed)

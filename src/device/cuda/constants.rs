@@ -3,11 +3,10 @@
 use super::driver::{Arg, Buffer, Error, Gpu, Module};
 use super::support::{CLOCKS, FMA_CHAINS, THREADS};
 use super::timing::{between, BLOCK};
-use crate::cuda::{mma_text, operands};
+use crate::cuda::{mma_text, operands, sum_registers};
 use crate::device::protocol::{Constants, Sustained};
 use crate::store::median;
 use satune_ir::term::tensor::Mma;
-use satune_ir::DType;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
@@ -36,14 +35,11 @@ pub fn text() -> String {
     text
 }
 
-/// Registers of the sums of `mma.sync`.
-const SUMS: u32 = 4;
-
 /// [`CHAINS`] chains of products per warp, where machine code has the instruction.
 fn product(op: Mma) -> String {
     let Ok(sync) = op.sync() else { return String::new() };
-    let (name, [a, b], c) = (op.name(), op.fragment_words().map(|words| words as u32), SUMS);
-    let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
+    let (name, [a, b], c) = (op.name(), op.fragment_words().map(|words| words as u32), op.sum_words());
+    let (sum, letter) = sum_registers(op.accumulator());
     let native = |archs: &RangeInclusive<u32>| {
         let [first, last] = [archs.start(), archs.end()].map(|arch| arch.saturating_mul(10).min(i32::MAX as u32));
         format!("__CUDA_ARCH__ >= {first} && __CUDA_ARCH__ <= {last}")

@@ -8,7 +8,7 @@ use super::fragments::Loader;
 use super::gathered::Gathering;
 use super::tile::{Filler, Source, Tile};
 use super::*;
-use crate::kernel::{Value, WarpOp, WmmaOp};
+use crate::kernel::{WarpOp, WmmaOp};
 use satune_ir::term::tensor::{mma_conditions, StreamK, Turn};
 use satune_ir::term::Side;
 use std::rc::Rc;
@@ -146,7 +146,12 @@ impl<'p> Mainloop<'p> {
             Loader::new(b, (Side::A, "a"), op, (a_tile, a_rows), a_first, &plan.operands[0]),
             Loader::new(b, (Side::B, "b"), op, (b_tile, b_rows), b_first, &plan.operands[1]),
         ];
-        let space = if op.wmma().is_some() { Space::Opaque } else { Space::Register };
+        let space = match op.wmma() {
+            Some(_) => Space::Opaque,
+            // Several sums to a register.
+            None if gemm.accumulator().bytes() < 4 => Space::Fragment,
+            None => Space::Register,
+        };
         let sums = b.array("sums", gemm.accumulator(), plan.warp[0] * plan.warp[1] / 32, space, 16);
         let guard_all = plan.split_k > 1 && per_part * k * plan.split_k != gemm.k;
         Mainloop {
@@ -269,15 +274,13 @@ impl<'p> Mainloop<'p> {
             (false, _) => 2 * stages,
         };
         let (guard_all, guard_last) = (self.guard_all, self.guard_last);
-        let sum_type = self.gemm.accumulator();
-        let zero = if sum_type == DType::I32 { Value::Int(0, sum_type) } else { Value::Float(0.0, sum_type) };
         let (sums, count) = (self.sums, self.plan.warp[0] * self.plan.warp[1] / 32);
-        let zeros = |at: Index| match self.plan.instruction.wmma() {
-            Some(op) => Stmt::Warp(WarpOp::Wmma(WmmaOp::Zero { op, d: (sums, mul(at, op.sums().into())) })),
-            None => Stmt::Store { array: sums, index: at, value: zero },
+        let mut body = match self.plan.instruction.wmma() {
+            Some(op) => self.builder.repeat("i", (0, count / i64::from(op.sums())), Unroll::Full, |_, i| {
+                vec![Stmt::Warp(WarpOp::Wmma(WmmaOp::Zero { op, d: (sums, mul(i, op.sums().into())) }))]
+            }),
+            None => self.builder.cleared(sums, count),
         };
-        let count = self.plan.instruction.wmma().map_or(count, |op| count / i64::from(op.sums()));
-        let mut body = self.builder.repeat("i", (0, count), Unroll::Full, |_, i| vec![zeros(i)]);
         // A loop for those that are alike: unrolled, addresses of all of them are held at once. Two of them hold no more than
         // the loop does, which has a counter too.
         let alike = ahead.min(tiles - i64::from(guard_last && !guard_all));

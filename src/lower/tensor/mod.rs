@@ -22,7 +22,7 @@ pub use satune_ir::term::tensor::{
 };
 
 use super::index::{add, all, c, div, mul, rem};
-use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
+use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value, WarpOp};
 use satune_ir::term::tensor::wgmma_conditions::AlignedRows;
 use satune_ir::DType;
 
@@ -159,6 +159,20 @@ impl Builder {
                 let body = body(self, Index::Var(var));
                 vec![Stmt::For { var, name: name.into(), start: c(start), extent: c(extent), unroll, body }]
             }
+        }
+    }
+
+    /// Sums in a thread's registers begin with zeros.
+    fn cleared(&mut self, sums: ArrayId, count: i64) -> Vec<Stmt> {
+        let dtype = self.arrays[sums.0 as usize].dtype;
+        let zero = if dtype == DType::I32 { Value::Int(0, dtype) } else { Value::Float(0.0, dtype) };
+        match self.arrays[sums.0 as usize].space {
+            Space::Fragment => self.repeat("i", (0, count / 2), Unroll::Full, |_, i| {
+                vec![Stmt::Warp(WarpOp::Pack { dst: (sums, mul(i, 2)), low: zero.clone(), high: zero.clone() })]
+            }),
+            _ => self.repeat("i", (0, count), Unroll::Full, |_, i| {
+                vec![Stmt::Store { array: sums, index: i, value: zero.clone() }]
+            }),
         }
     }
 

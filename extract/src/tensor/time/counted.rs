@@ -45,10 +45,10 @@ impl Inner {
         let gemm = &*gemm.oriented(kernel.swapped());
         let [m, n, k] = kernel.tile();
         let flop = (2 * m * n * k) as f64;
-        let rate = rates.of(gemm.operand);
+        let rate = rates.of(gemm.types());
         match kernel {
             Kernel::Mma(plan) => {
-                let Some(tensor) = tensor_clocks(plan, gemm, gpu) else {
+                let Some(tensor) = tensor_clocks(plan, gpu) else {
                     let op = plan.instruction;
                     return Err(Infeasible::cores(&op.to_string(), &op.needs(), gpu));
                 };

@@ -7,7 +7,6 @@ use crate::tensor::work::{places, Block};
 use crate::time::{largest, norm};
 use crate::Descriptor;
 use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, TensorPlan, Wmma};
-use satune_ir::DType;
 
 /// Instructions of a warp per tile along k beyond what is counted, in kernels on `mma.sync`: 63 of 4 k steps of a loop of
 /// 251 instructions are 48 counted ones and 15 others (from machine code).
@@ -115,22 +114,22 @@ pub(in crate::tensor) fn with_share(
 }
 
 /// Clocks of the tensor cores per tile along k, where they have the instruction.
-pub(in crate::tensor) fn tensor_clocks(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor) -> Option<f64> {
+pub(in crate::tensor) fn tensor_clocks(plan: &TensorPlan, gpu: &Descriptor) -> Option<f64> {
     let [m, n, k] = plan.tile;
-    Some((2 * m * n * k) as f64 / rate(plan.instruction, gemm.operand, gpu)?)
+    Some((2 * m * n * k) as f64 / rate(plan.instruction, gpu)?)
 }
 
 /// FLOP per clock and multiprocessor of an instruction, where the GPU has it.
-fn rate(op: Mma, operand: DType, gpu: &Descriptor) -> Option<f64> {
+fn rate(op: Mma, gpu: &Descriptor) -> Option<f64> {
     let rates = gpu.tensor?;
-    let rate = rates.of(operand) * rates.share(op);
+    let rate = rates.of([op.operand(), op.accumulator()]) * rates.share(op);
     (rate > 0.0 && op.is_native(gpu.arch_number())).then_some(rate)
 }
 
 /// What a warp's `wmma` takes: clocks of a multiprocessor's tensor cores, and machine instructions. None where the GPU does not have it.
 pub fn wmma_clocks(op: Wmma, gpu: &Descriptor) -> Option<[f64; 2]> {
     let flop: u32 = op.extents().into_iter().product::<u32>() * 2;
-    Some([f64::from(flop) / rate(Mma::Wmma(op), op.operand, gpu)?, wmma_parts(gpu)])
+    Some([f64::from(flop) / rate(Mma::Wmma(op), gpu)?, wmma_parts(gpu)])
 }
 
 /// Of a warp's instructions, the share that has neither operand from the one before: one at each turn of the inner loop,

@@ -18,6 +18,14 @@ pub enum TensorError {
         /// Operand type.
         operand: DType,
     },
+    /// The instruction does not hold sums so.
+    #[error("{instruction} does not hold sums in {sums:?}, which is what the program adds up in")]
+    SumType {
+        /// Instruction.
+        instruction: String,
+        /// The program's.
+        sums: DType,
+    },
     /// The result cannot have this type.
     #[error("sums in {accumulator:?} are not stored as {output:?}")]
     OutputType {

@@ -22,6 +22,9 @@ pub struct Gemm {
     pub operand: DType,
     /// Type of C's elements.
     pub output: DType,
+    /// Sums of f16 are held in f16, as C has them: the program says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub f16_sums: bool,
     /// A is stored as k x m.
     pub a_transposed: bool,
     /// B is stored as n x k.
@@ -64,6 +67,7 @@ impl Gemm {
             k,
             operand,
             output,
+            f16_sums: false,
             a_transposed,
             b_transposed,
             c_transposed: false,
@@ -125,7 +129,7 @@ impl Gemm {
     pub fn multiplied(contraction: &Contraction) -> bool {
         let operand = contraction.a.dtype;
         let typed = operand == contraction.b.dtype && multiplies(operand);
-        typed && contraction.combine.is_none() && contraction.accumulate == accumulator(operand)
+        typed && contraction.combine.is_none() && sums_of(operand).contains(&contraction.accumulate)
     }
 
     /// The matrix product that a contraction is.
@@ -176,6 +180,7 @@ impl Gemm {
             k,
             operand,
             output,
+            f16_sums: contraction.accumulate == DType::F16,
             a_transposed,
             b_transposed,
             c_transposed,
@@ -189,8 +194,9 @@ impl Gemm {
         if !multiplies(operand) {
             return no(&format!("no instruction multiplies {operand:?}"));
         }
-        if gemm.accumulator() != contraction.accumulate {
-            return no(&format!("sums of {operand:?} are held in {:?}", gemm.accumulator()));
+        if !sums_of(operand).contains(&contraction.accumulate) {
+            let types: Vec<String> = sums_of(operand).iter().map(|dtype| format!("{dtype:?}")).collect();
+            return no(&format!("sums of {operand:?} are held in {}", types.join(" or ")));
         }
         gemm.check().map_err(|e| NotGemm(e.to_string()))?;
         Ok(gemm)
@@ -201,9 +207,17 @@ impl Gemm {
         matches!(self.output, DType::F16 | DType::BF16)
     }
 
+    /// The types of the operands and of the sums.
+    pub fn types(&self) -> [DType; 2] {
+        [self.operand, self.accumulator()]
+    }
+
     /// Type in which the sums are held.
     pub fn accumulator(&self) -> DType {
-        accumulator(self.operand)
+        if self.f16_sums {
+            return DType::F16;
+        }
+        sums_of(self.operand)[0]
     }
 
     /// Sizes and the result's type.
@@ -233,10 +247,11 @@ pub fn multiplies(operand: DType) -> bool {
     matches!(operand, F16 | BF16 | F32 | I8 | F8E4M3 | F8E5M2)
 }
 
-/// Type in which sums of products are held.
-fn accumulator(operand: DType) -> DType {
+/// Types in which instructions hold sums of products, the usual one first.
+fn sums_of(operand: DType) -> &'static [DType] {
     match operand {
-        DType::I8 => DType::I32,
-        _ => DType::F32,
+        DType::I8 => &[DType::I32],
+        DType::F16 => &[DType::F32, DType::F16],
+        _ => &[DType::F32],
     }
 }

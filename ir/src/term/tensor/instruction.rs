@@ -15,8 +15,12 @@ use std::sync::OnceLock;
 pub enum Mma {
     /// m16n8k16, f16 to f32.
     F16,
+    /// m16n8k16, f16 to f16.
+    F16Sums,
     /// m16n8k8, f16 to f32.
     F16k8,
+    /// m16n8k8, f16 to f16.
+    F16k8Sums,
     /// m16n8k16, bf16 to f32.
     Bf16,
     /// m16n8k8, tf32 to f32. Operands are f32 numbers whose last 13 bits the machine does not read.
@@ -72,7 +76,18 @@ const ADA: &[RangeInclusive<u32>] = &[89..=89, 120..=121];
 
 impl Mma {
     /// All instructions of `mma.sync`.
-    pub const SYNC: [Mma; 8] = [Mma::F16, Mma::F16k8, Mma::Bf16, Mma::Tf32, Mma::S8, Mma::S8k16, Mma::E4m3, Mma::E5m2];
+    pub const SYNC: [Mma; 10] = [
+        Mma::F16,
+        Mma::F16Sums,
+        Mma::F16k8,
+        Mma::F16k8Sums,
+        Mma::Bf16,
+        Mma::Tf32,
+        Mma::S8,
+        Mma::S8k16,
+        Mma::E4m3,
+        Mma::E5m2,
+    ];
 
     /// What the instruction of `mma.sync` is, or which of `wmma` it is. Source: PTX ISA, "Matrix multiply-accumulate operation using
     /// mma instruction".
@@ -81,7 +96,9 @@ impl Mma {
             |k, operand, accumulator, ptx, tvm, archs| Ok(Sync { k, rows: 16, operand, accumulator, ptx, tvm, archs });
         match self {
             Mma::F16 => row(16, DType::F16, DType::F32, ["f16", "f32"], ["fp16", "fp32"], AMPERE),
+            Mma::F16Sums => row(16, DType::F16, DType::F16, ["f16", "f16"], ["fp16", "fp16"], AMPERE),
             Mma::F16k8 => row(8, DType::F16, DType::F32, ["f16", "f32"], ["fp16", "fp32"], TURING),
+            Mma::F16k8Sums => row(8, DType::F16, DType::F16, ["f16", "f16"], ["fp16", "fp16"], TURING),
             Mma::Bf16 => row(16, DType::BF16, DType::F32, ["bf16", "f32"], ["bf16", "fp32"], AMPERE),
             Mma::Tf32 => row(8, DType::F32, DType::F32, ["tf32", "f32"], ["tf32", "fp32"], AMPERE),
             Mma::S8 => row(32, DType::I8, DType::I32, ["s8", "s32"], ["int8", "int32"], AMPERE),
@@ -161,6 +178,12 @@ impl Mma {
         let words = |op: Wmma, side| i64::from(op.elements(side) / self.word());
         let sync = [2, 1].map(|rows| rows * i64::from(self.k() / self.word() / 4));
         self.wmma().map_or(sync, |op| [words(op, A), words(op, B)])
+    }
+
+    /// 32-bit registers of a lane that hold the sums of one [`Mma::block`].
+    pub fn sum_words(self) -> i64 {
+        let [m, n] = self.block();
+        m * n / 32 * i64::from(self.accumulator().bytes()) / 4
     }
 
     /// Elements of an operand in a 32-bit word.

@@ -249,6 +249,9 @@ pub fn operands(gemm: &Gemm, op: Mma) -> Result<(), TensorError> {
     if op.operand() != gemm.operand {
         return Err(TensorError::OperandType { instruction: op.to_string(), operand: gemm.operand });
     }
+    if op.accumulator() != gemm.accumulator() {
+        return Err(TensorError::SumType { instruction: op.to_string(), sums: gemm.accumulator() });
+    }
     op.wmma().map_or(Ok(()), |op| wmma::operands(gemm, op))
 }
 
@@ -383,7 +386,7 @@ pub fn registers(op: Mma, warp: [i64; 2], copies: i64) -> i64 {
     let (block, words) = (op.block(), op.fragment_words());
     let set = warp[0] / block[0] * words[0] + warp[1] / block[1] * words[1];
     let (sets, others) = if op.wmma().is_some() { (1, 24) } else { (2, 40) };
-    warp[0] * warp[1] / 32 + sets * set + others + copies
+    warp[0] / block[0] * (warp[1] / block[1]) * op.sum_words() + sets * set + others + copies
 }
 
 /// [`registers`] where operands' copies, of so many bytes each, take as few as they can.

@@ -200,8 +200,8 @@ fn raster(blocks: &[BlockLoop]) -> Raster {
 }
 
 impl Mma {
-    /// The instruction of `mma.sync` for operands of a type on an architecture, by number.
-    pub fn of(operand: crate::DType, arch: u32) -> Option<Mma> {
-        Mma::SYNC.into_iter().find(|op| op.operand() == operand && op.is_native(arch))
+    /// The instruction of `mma.sync` for the types of operands and sums on an architecture, by number.
+    pub fn of(types: [crate::DType; 2], arch: u32) -> Option<Mma> {
+        Mma::SYNC.into_iter().find(|op| [op.operand(), op.accumulator()] == types && op.is_native(arch))
     }
 }

@@ -313,6 +313,9 @@ pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
     if !super::gemm::multiplies(gemm.operand) {
         return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
     }
+    if gemm.f16_sums {
+        return Err(TensorError::SumType { instruction: "wgmma".into(), sums: DType::F16 });
+    }
     for (name, side) in [("A", Side::A), ("B", Side::B)] {
         if across(gemm, side) && gemm.operand.bytes() != 2 {
             return Err(TensorError::Order { instruction: "wgmma", operand: gemm.operand, side: name });

@@ -31,7 +31,7 @@ pub struct Wmma {
     pub shape: WmmaShape,
     /// Type of A's and B's elements: f16, bf16 or i8.
     pub operand: DType,
-    /// Sums of f16 in f16: no plan has them, scheduled programs may.
+    /// Sums of f16 are f16.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub f16_sums: bool,
 }
@@ -43,16 +43,14 @@ const STAGED: i64 = 512;
 impl Wmma {
     /// The instruction of a shape for operands of a type, where there is one, with sums of 32 bits.
     pub fn of(shape: WmmaShape, operand: DType) -> Option<Wmma> {
-        let known = matches!(operand, DType::F16 | DType::BF16 | DType::I8);
-        known.then_some(Wmma { shape, operand, f16_sums: false })
+        Wmma::all().find(|op| op.shape == shape && op.operand == operand && !op.f16_sums)
     }
 
     /// All instructions.
     pub fn all() -> impl Iterator<Item = Wmma> {
-        let of =
-            |shape| [DType::F16, DType::BF16, DType::I8].into_iter().filter_map(move |dtype| Wmma::of(shape, dtype));
-        let halves = |op: Wmma| (op.operand == DType::F16).then_some(Wmma { f16_sums: true, ..op });
-        WmmaShape::ALL.into_iter().flat_map(of).flat_map(move |op| [Some(op), halves(op)]).flatten()
+        let types = [(DType::F16, false), (DType::F16, true), (DType::BF16, false), (DType::I8, false)];
+        let of = move |shape| types.into_iter().map(move |(operand, f16_sums)| Wmma { shape, operand, f16_sums });
+        WmmaShape::ALL.into_iter().flat_map(of)
     }
 
     /// The first architecture that has it, as in `sm_70` (PTX ISA, "wmma.mma: Target ISA Notes").
@@ -111,15 +109,21 @@ impl Wmma {
         (1..=warp_n / n).rev().map(|i| i * n).find(|c| warp_n % c == 0 && *c <= most).unwrap_or(n)
     }
 
-    /// Sums from one staged row to the next: rows are 32 bytes more than a multiple of 64 apart, so that four of them, 32 bytes
-    /// each, lie in different banks.
+    /// Sums from one staged row to the next are of this multiple, and so many more: rows are 32 bytes more than a multiple of 64
+    /// apart, so that four of them, 32 bytes each, lie in different banks.
+    pub fn staged_align(self) -> [i64; 2] {
+        [64, 32].map(|bytes| bytes / i64::from(self.accumulator().bytes()))
+    }
+
+    /// Sums from one staged row to the next.
     pub fn staged_pitch(self, warp_n: i64) -> i64 {
-        self.staged_columns(warp_n) | 8
+        let ([unit, more], columns) = (self.staged_align(), self.staged_columns(warp_n));
+        columns + (more - columns).rem_euclid(unit)
     }
 
     /// Bytes that a warp stages C with.
     pub fn staged_bytes(self, warp_n: i64) -> i64 {
-        i64::from(self.extents()[0]) * self.staged_pitch(warp_n) * 4
+        i64::from(self.extents()[0]) * self.staged_pitch(warp_n) * i64::from(self.accumulator().bytes())
     }
 }
 
@@ -152,7 +156,7 @@ pub(super) fn store_direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2]) -> Res
         "wmma stores matrices, and rows of C are several indices of the program"
     } else if gemm.m % m != 0 || gemm.n % n != 0 {
         "wmma stores whole fragments, and tiles hang over the edge"
-    } else if gemm.n % 4 != 0 {
+    } else if gemm.n * i64::from(gemm.accumulator().bytes()) % 16 != 0 {
         "wmma stores rows that are multiples of 16 bytes"
     } else if !is_split && gemm.output != gemm.accumulator() {
         "wmma stores sums as they are, and C has another type"
@@ -166,7 +170,8 @@ pub(super) fn store_direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2]) -> Res
 
 /// Neighbouring elements that a lane brings from there to C at once: 16 bytes of sums, or fewer where rows of C are no multiples.
 pub fn staged_width(gemm: &Gemm) -> i64 {
-    [4, 2].into_iter().find(|width| gemm.c_run(false) % width == 0).unwrap_or(1)
+    let most = 16 / i64::from(gemm.accumulator().bytes());
+    [8, 4, 2].into_iter().find(|width| *width <= most && gemm.c_run(false) % width == 0).unwrap_or(1)
 }
 
 #[cfg(test)]
@@ -175,18 +180,16 @@ mod tests {
 
     #[test]
     fn fragments_have_room_for_their_matrices() {
-        for operand in [DType::F16, DType::BF16, DType::I8] {
-            for op in WmmaShape::ALL.map(|shape| Wmma::of(shape, operand).unwrap()) {
-                let [m, n, k] = op.extents();
-                assert_eq!(m * n, 32 * op.sums());
-                assert!(m * k <= 32 * op.elements(Side::A) && n * k <= 32 * op.elements(Side::B), "{op}");
-            }
+        for op in Wmma::all() {
+            let [m, n, k] = op.extents();
+            assert_eq!(m * n, 32 * op.sums());
+            assert!(m * k <= 32 * op.elements(Side::A) && n * k <= 32 * op.elements(Side::B), "{op}");
         }
     }
 
     #[test]
     fn staged_columns_are_whole_instructions_that_divide_the_warps_tile() {
-        for op in WmmaShape::ALL.map(|shape| Wmma::of(shape, DType::F16).unwrap()) {
+        for op in Wmma::all() {
             let [m, n, _] = op.extents().map(i64::from);
             for warp_n in (1..=8).map(|i| i * n) {
                 let columns = op.staged_columns(warp_n);

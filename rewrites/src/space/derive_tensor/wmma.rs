@@ -85,8 +85,8 @@ impl MmaWriter<'_> {
         // Not the loop: the block that the intrinsic is keeps its annotation.
         self.base.named("blockize", [var("c_row")], "c_store");
         if is_staged {
-            // [`Wmma::staged_pitch`]: four rows' sums lie in different banks.
-            self.base.call("storage_align", [var("c_store"), json!(0), json!(-2), json!(16), json!(8)]);
+            let [unit, more] = op.staged_align().map(Value::from);
+            self.base.call("storage_align", [var("c_store"), json!(0), json!(-2), unit, more]);
         }
         let to = if is_staged { "shared" } else { "global" };
         self.base.call("tensorize", [var("c_store"), json!(wmma::store_name(op, to))]);

@@ -112,7 +112,7 @@ impl Products {
         };
         if !offered {
             let operand = self.gemm.operand;
-            let native = |arch| Mma::of(operand, arch).is_some();
+            let native = |arch| Mma::of([operand, self.gemm.accumulator()], arch).is_some();
             let there = if kind == Multiplier::Mma { self.cores.mma.is_some_and(native) } else { self.cores.wgmma };
             out.push(if there {
                 format!(

@@ -2,9 +2,8 @@
 use super::super::fixed::Fixed;
 use super::super::parse::{clip, small, whole};
 use super::{Multiplier, Way};
-use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout, TileStore, Wmma, WmmaShape};
+use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout, TileStore, Wmma};
 use satune_ir::term::{Axis, Pair, Pipe};
-use satune_ir::DType;
 
 /// What the language knows, for help and error messages.
 pub(in crate::cli::ask) const WORDS: &str = "the lines of a candidate on tensor cores as show prints them, or of these: \
@@ -130,9 +129,7 @@ fn instruction(name: &str) -> Option<Mma> {
 
 /// The instruction of `wmma` by its shape and type.
 fn whole_instruction(name: &str) -> Option<Mma> {
-    let types = [DType::F16, DType::BF16, DType::I8];
-    let all = types.into_iter().flat_map(|t| WmmaShape::ALL.into_iter().filter_map(move |s| Wmma::of(s, t)));
-    all.map(Mma::Wmma).find(|op| op.to_string().eq_ignore_ascii_case(&format!("wmma {name}")))
+    Wmma::all().map(Mma::Wmma).find(|op| op.to_string().eq_ignore_ascii_case(&format!("wmma {name}")))
 }
 
 fn store(fixed: &mut Fixed, way: &[&str]) -> Option<usize> {

@@ -1,5 +1,5 @@
 //! What the rules of tensor-core schedules offer.
-use satune_ir::term::tensor::{CopyOrder, Mma, TileLayout, Wmma, WmmaShape};
+use satune_ir::term::tensor::{CopyOrder, Mma, TileLayout, Wmma};
 use satune_ir::term::{Axis, Contraction};
 use satune_ir::DType;
 
@@ -139,10 +139,11 @@ impl TensorMenu {
             }
             sizes
         };
+        let types = [operand, contraction.accumulate];
         let has_wmma = |op: &Wmma| cores.wmma.is_some_and(|arch| op.needs() <= arch);
         TensorMenu {
-            mma: cores.mma.filter(|_| allowed).and_then(|arch| Mma::of(operand, arch)),
-            wmma: WmmaShape::ALL.iter().filter_map(|s| Wmma::of(*s, operand)).filter(has_wmma).collect(),
+            mma: cores.mma.filter(|_| allowed).and_then(|arch| Mma::of(types, arch)),
+            wmma: Wmma::all().filter(|op| [op.operand, op.accumulator()] == types && has_wmma(op)).collect(),
             stmatrix: cores.stmatrix,
             wgmma,
             tile_m: tiles(contraction.extent(Axis::M)),
