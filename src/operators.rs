@@ -230,9 +230,10 @@ fn named_type(name: &str) -> Result<Types, Wrong> {
 /// The type of the sums where `sum=` asks for another than the usual one of `types`; the option is taken out.
 fn sums(parts: &mut Vec<&str>, [input, usual]: [DType; 2]) -> Result<DType, String> {
     let Some(at) = parts.iter().position(|part| part.starts_with("sum=")) else { return Ok(usual) };
-    match (parts.remove(at), input) {
-        ("sum=f16", DType::F16) => Ok(DType::F16),
-        (part, _) => Err(format!("`{}` of {} is not offered: f16 is added up in f32, or in f16", clip(part), input.name())),
+    match parts.remove(at) {
+        "sum=f16" if input == DType::F16 => Ok(DType::F16),
+        "sum=f32" if usual == DType::F32 => Ok(usual),
+        part => Err(format!("`{}` of {}: only f16 is added up in another type, f16", clip(part), input.name())),
     }
 }
 
@@ -252,8 +253,9 @@ struct Options {
     residual: bool,
 }
 
-const OPTIONS: &str = "options after the layout are out=f32, out=f16, out=bf16, alpha=x, bias, one of relu, gelu and silu, and \
-     residual; or, of f16, sum=f16 alone";
+const OPTIONS: &str =
+    "options after the layout are out=f32, out=f16, out=bf16, alpha=x, bias, one of relu, gelu and silu, and \
+     residual; of f16 sum=f16, without others";
 
 impl Options {
     /// Reads them; the error says what is wrong.
@@ -538,6 +540,10 @@ mod tests {
             ("gemm:1,1,1,f32,out=i8", "unknown result type `i8`"),
             ("gemm:1,1,1,bf16,relu,gelu", "option `gelu` is given twice"),
             ("gemm:1,1,1,i8,relu", "sums in int32 have no options"),
+            ("gemm:1,1,1,f16,sum=f16,bias", "sums in float16 have no options"),
+            ("gemm:1,1,1,bf16,sum=f16", "`sum=f16` of bfloat16: only f16"),
+            ("gemm:1,1,1,i8,sum=f32", "`sum=f32` of int8: only f16"),
+            ("gemm:1,1,1,f16,sum=f16,sum=f16", "unknown option `sum=f16`"),
             ("gemm:1,1,f32", "3 arguments where 4 or 5 belong"),
             ("bmm:1048576,1048576,1048576,64,bf16", "A has 7.04e13 elements; at most 1099511627776"),
         ] {

@@ -1,5 +1,5 @@
 //! Helper functions for barriers with phases, the TMA and `wgmma`, as inline PTX (sm_90a).
-use super::instructions::operands;
+use super::instructions::{operands, sum_registers, sum_type};
 use crate::kernel::Wgmma;
 use satune_ir::DType;
 
@@ -34,7 +34,8 @@ pub(super) enum GroupHelper {
     RegistersDown,
     Descriptor,
     Kept,
-    MatrixKeep,
+    /// Of sums of a type.
+    MatrixKeep(DType),
     MatrixFence,
     MatrixCommit,
     MatrixWait,
@@ -73,7 +74,7 @@ impl GroupHelper {
             GroupHelper::RegistersDown => "fewer_registers".into(),
             GroupHelper::Descriptor => "matrix_descriptor".into(),
             GroupHelper::Kept => "kept_descriptor".into(),
-            GroupHelper::MatrixKeep => "wgmma_keep".into(),
+            GroupHelper::MatrixKeep(_) => "wgmma_keep".into(),
             GroupHelper::MatrixFence => "wgmma_fence".into(),
             GroupHelper::MatrixCommit => "wgmma_commit".into(),
             GroupHelper::MatrixWait => "wgmma_wait".into(),
@@ -204,19 +205,17 @@ __device__ __forceinline__ unsigned long long kept_descriptor(unsigned long long
 "
                 .into()
             }
-            GroupHelper::MatrixKeep => {
-                let keep = |sum: &str, letter: char| {
-                    format!(
-                        "template <int count> __device__ __forceinline__ void wgmma_keep({sum}* d)
+            GroupHelper::MatrixKeep(sums) => {
+                let (sum, letter) = sum_registers(sums);
+                format!(
+                    "// The sums are in their registers from here on: the compiler may not set them after the fence.
+template <int count> __device__ __forceinline__ void wgmma_keep({sum}* d)
 {{
 #pragma unroll
     for (int i = 0; i < count; ++i) asm volatile(\"\" : \"+{letter}\"(d[i]));
 }}
 "
-                    )
-                };
-                let why = "// The sums are in their registers from here on: the compiler may not set them after the fence.";
-                format!("{why}\n{}\n{}", keep("float", 'f'), keep("int", 'r'))
+                )
             }
             GroupHelper::MatrixFence => plain("wgmma.fence.sync.aligned"),
             GroupHelper::MatrixCommit => plain("wgmma.commit_group.sync.aligned"),
@@ -309,8 +308,8 @@ fn operand(dtype: DType) -> &'static str {
 }
 
 fn matrix(op: Wgmma, name: &str) -> String {
-    let count = op.n / 2;
-    let (c_type, letter, sum) = if op.operand == DType::I8 { ("int", 'r', "s32") } else { ("float", 'f', "f32") };
+    let count = op.n / 2 * op.accumulator().bytes() / 4;
+    let ((c_type, letter), sum) = (sum_registers(op.accumulator()), sum_type(op.accumulator()));
     let lines = |text: &dyn Fn(u32) -> String, separator: &str| {
         let rows: Vec<String> =
             (0..count).step_by(16).map(|i| (i..(i + 16).min(count)).map(text).collect::<Vec<_>>().join(", ")).collect();

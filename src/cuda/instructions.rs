@@ -99,6 +99,15 @@ pub(crate) fn sum_registers(sums: DType) -> (&'static str, char) {
     }
 }
 
+/// How PTX calls a type of sums.
+pub(super) fn sum_type(sums: DType) -> &'static str {
+    match sums {
+        DType::I32 => "s32",
+        DType::F16 => "f16",
+        _ => "f32",
+    }
+}
+
 fn mma(name: &str, op: Mma) -> String {
     let (sum, letter) = sum_registers(op.accumulator());
     let [a, b] = op.fragment_words().map(|words| words as u32);

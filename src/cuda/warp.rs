@@ -219,7 +219,9 @@ impl Printer<'_> {
                 call(self, GroupHelper::NamedBarrier, arguments);
             }
             GroupOp::MatrixKeep { array, count } => {
-                let (name, at) = (self.group_helper(GroupHelper::MatrixKeep), self.at(&(*array, Index::Const(0))));
+                let sums = self.kernel.array(*array).dtype;
+                let (name, at) =
+                    (self.group_helper(GroupHelper::MatrixKeep(sums)), self.at(&(*array, Index::Const(0))));
                 self.line(&format!("{name}<{count}>({at});"));
             }
             GroupOp::MatrixFence => call(self, GroupHelper::MatrixFence, String::new()),

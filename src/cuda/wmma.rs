@@ -1,5 +1,5 @@
 //! Helper functions for `wmma`, as inline PTX.
-use super::instructions::{operands, sum_registers};
+use super::instructions::{operands, sum_registers, sum_type};
 use satune_ir::term::tensor::Wmma;
 use satune_ir::term::Side;
 use satune_ir::DType;
@@ -21,12 +21,7 @@ fn operand(op: Wmma) -> &'static str {
 /// C type, letter of its registers in inline PTX, PTX type.
 fn sums(dtype: DType) -> (&'static str, char, &'static str) {
     let (c_type, letter) = sum_registers(dtype);
-    let ptx = match dtype {
-        DType::I32 => "s32",
-        DType::F16 => "f16",
-        _ => "f32",
-    };
-    (c_type, letter, ptx)
+    (c_type, letter, sum_type(dtype))
 }
 
 fn letter(side: Side) -> char {

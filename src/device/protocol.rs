@@ -116,6 +116,9 @@ pub(crate) struct ProductJob {
     pub strides: [[i64; 4]; 3],
     /// Operands in f32 may be rounded to tf32.
     pub tf32: bool,
+    /// Products of f16 are added up in f16.
+    #[serde(default)]
+    pub f16_sums: bool,
 }
 
 /// A launch for a worker.

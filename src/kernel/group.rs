@@ -73,6 +73,9 @@ pub struct Wgmma {
     pub n: u32,
     /// Type of A's and B's elements: f16, bf16, f32 (read as tf32), i8, fp8.
     pub operand: DType,
+    /// Sums of f16 are f16.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub f16_sums: bool,
     /// A is stored with rows along memory (16-bit types only).
     pub a_transposed: bool,
     /// B is stored with columns along memory (16-bit types only).
@@ -89,6 +92,7 @@ impl Wgmma {
     pub fn accumulator(self) -> DType {
         match self.operand {
             DType::I8 => DType::I32,
+            DType::F16 if self.f16_sums => DType::F16,
             _ => DType::F32,
         }
     }

@@ -379,6 +379,9 @@ fn products_on_wgmma_are_right() {
     let plans: Vec<(&str, WgmmaPlan)> = vec![
         ("gemm:128,64,128,f16,NT", base.clone()),
         ("gemm:72,136,100,f16,TN,out=f16", WgmmaPlan { tile: [64, 64, 64], ..base.clone() }),
+        ("gemm:72,136,100,f16,NT,sum=f16", WgmmaPlan { tile: [64, 64, 64], ..base.clone() }),
+        ("gemm:128,72,128,f16,TN,sum=f16", WgmmaPlan { store: TileStore::Tma, blocks: None, ..wgmma(2, 64) }),
+        ("gemm:64,64,256,f16,NN,sum=f16", WgmmaPlan { split_k: 2, ..base.clone() }),
         ("gemm:128,136,136,bf16,NN,out=bf16,bias,relu", wgmma(2, 64)),
         ("gemm:70,36,100,tf32,NT", WgmmaPlan { tile: [64, 32, 32], ..base.clone() }),
         ("gemm:66,48,272,i8,NT", WgmmaPlan { tile: [64, 32, 128], ..base.clone() }),

@@ -244,5 +244,6 @@ fn rows_of_heron_are_taken() {
     let why = asked(ROW_99);
     assert!(why.contains("45056 + 7168 = 52224 B > 49152 B: it does not fit"), "{why}");
     let why = asked(ROW_1190);
-    assert!(why.contains("sums of F16 are held in F32") && why.contains("the row itself is a schedule"), "{why}");
+    // Its tile and its instruction are in the space.
+    assert!(why.contains("in the space: ") && why.contains("wmma m16n16k16 F16 with f16 sums"), "{why}");
 }

@@ -32,8 +32,15 @@ fn estimated_registers_are_those_of_the_compiler() {
         ([128, 160], [64, 80], 128, 3),
         ([32, 64], [16, 32], 128, 5),
     ];
-    let types =
-        [(Mma::F16, "NN"), (Mma::Bf16, "TN"), (Mma::Tf32, "NT"), (Mma::Tf32, "NN"), (Mma::S8, "NT"), (Mma::S8, "NN")];
+    let types = [
+        (Mma::F16, "NN"),
+        (Mma::F16Sums, "NT"),
+        (Mma::Bf16, "TN"),
+        (Mma::Tf32, "NT"),
+        (Mma::Tf32, "NN"),
+        (Mma::S8, "NT"),
+        (Mma::S8, "NN"),
+    ];
     let (mut jobs, mut estimates) = (Vec::new(), Vec::new());
     for (op, layout) in types {
         let operand = op.operand();
@@ -42,8 +49,7 @@ fn estimated_registers_are_those_of_the_compiler() {
             if !full() && (number + jobs.len()) % 3 != 0 {
                 continue;
             }
-            let sum = if op == Mma::S8 { DType::I32 } else { DType::F32 };
-            let gemm = Gemm::plain("gemm", [2048, 2560, 2048], operand, sum, layout);
+            let gemm = crate::tensor::product_of(op, [2048, 2560, 2048], op.accumulator(), layout);
             let plan = TensorPlan::plain([m, n, row / i64::from(operand.bytes())], warp, op, stages);
             if plan.check(&gemm).is_err() {
                 continue;

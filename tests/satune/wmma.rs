@@ -29,10 +29,8 @@ fn staged(plan: TensorPlan) -> TensorPlan {
 fn all_shapes_types_and_layouts_are_exact_and_free_of_conflicts() {
     for op in Wmma::all() {
         let (Wmma { shape, operand, f16_sums }, sums) = (op, op.accumulator());
-        let product = |shape, output, layout: &str| Gemm {
-            f16_sums,
-            ..Gemm::plain("gemm", shape, operand, output, layout)
-        };
+        let product =
+            |shape, output, layout: &str| Gemm { f16_sums, ..Gemm::plain("gemm", shape, operand, output, layout) };
         {
             // Rows of 128 bytes: eight copies of neighbouring threads lie in different banks.
             let k = 128 / i64::from(operand.bytes());

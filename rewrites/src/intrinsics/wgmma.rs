@@ -12,8 +12,9 @@ use satune_ir::DType;
 /// Most columns of an instruction.
 const MOST_COLUMNS: i64 = 256;
 /// Operand types; of each the sums' type, and whether it may be stored across k.
-const TYPES: [(DType, DType, bool); 6] = [
+const TYPES: [(DType, DType, bool); 7] = [
     (DType::F16, DType::F32, true),
+    (DType::F16, DType::F16, true),
     (DType::BF16, DType::F32, true),
     (DType::F32, DType::F32, false),
     (DType::I8, DType::I32, false),
@@ -26,8 +27,8 @@ const TYPES: [(DType, DType, bool); 6] = [
 pub struct Wgmma {
     /// Columns: a multiple of 8, at most 256.
     pub n: i64,
-    /// Type of the operands; f32 is multiplied as tf32.
-    pub operand: DType,
+    /// Type of the operands, f32 being multiplied as tf32, and of the sums.
+    pub types: [DType; 2],
     /// A is stored as k x m, B as n x k.
     pub transposed: [bool; 2],
 }
@@ -35,19 +36,16 @@ pub struct Wgmma {
 impl Wgmma {
     /// Extent along k: 32 bytes.
     pub fn k(&self) -> i64 {
-        32 / i64::from(self.operand.bytes())
-    }
-
-    fn sums(&self) -> DType {
-        TYPES.iter().find(|t| t.0 == self.operand).map_or(DType::F32, |t| t.1)
+        32 / i64::from(self.types[0].bytes())
     }
 
     fn types(&self) -> String {
-        let operand = match self.operand {
+        let [operand, sums] = self.types;
+        let operand = match operand {
             DType::F32 => "tf32",
             other => short(other.name()),
         };
-        format!("{operand}{operand}{}", short(self.sums().name()))
+        format!("{operand}{operand}{}", short(sums.name()))
     }
 
     /// Its name in the registry.
@@ -58,7 +56,7 @@ impl Wgmma {
 
     /// The name of what clears its sums.
     pub fn fill_name(&self) -> String {
-        format!("wgmma_fill_m64n{}_{}", self.n, short(self.sums().name()))
+        format!("wgmma_fill_m64n{}_{}", self.n, short(self.types[1].name()))
     }
 
     /// The instruction of a name.
@@ -68,10 +66,11 @@ impl Wgmma {
 }
 
 fn all() -> impl Iterator<Item = Wgmma> {
-    TYPES.into_iter().flat_map(|(operand, _, across)| {
+    TYPES.into_iter().flat_map(|(operand, sums, across)| {
+        let types = [operand, sums];
         let orders = [[false, true], [false, false], [true, true], [true, false]];
         let orders = orders.into_iter().filter(move |o| across || *o == [false, true]);
-        orders.flat_map(move |transposed| (1..=MOST_COLUMNS / 8).map(move |n| Wgmma { n: 8 * n, operand, transposed }))
+        orders.flat_map(move |transposed| (1..=MOST_COLUMNS / 8).map(move |n| Wgmma { n: 8 * n, types, transposed }))
     })
 }
 
@@ -82,9 +81,9 @@ pub(super) fn register(registry: &mut Registry) {
             multiply(registry, instruction, swapped);
         }
     }
-    for operand in [DType::F16, DType::I8] {
+    for types in [[DType::F16, DType::F32], [DType::F16, DType::F16], [DType::I8, DType::I32]] {
         for n in (8..=MOST_COLUMNS).step_by(8) {
-            fill(registry, Wgmma { n, operand, transposed: [false, true] });
+            fill(registry, Wgmma { n, types, transposed: [false, true] });
         }
     }
 }
@@ -101,7 +100,7 @@ fn place(row: &str, column: &str) -> String {
 
 fn multiply(registry: &mut Registry, w: Wgmma, is_swapped: bool) {
     let (n, k) = (w.n, w.k());
-    let (input, output) = (w.operand.name(), w.sums().name());
+    let [input, output] = w.types.map(DType::name);
     let shape = |transposed: bool, rows: i64, columns: i64| if transposed { [columns, rows] } else { [rows, columns] };
     let (a, b) = (shape(w.transposed[0], 64, k), shape(w.transposed[1], k, n));
     let rest = rest_of_shared();
@@ -137,7 +136,7 @@ fn multiply(registry: &mut Registry, w: Wgmma, is_swapped: bool) {
 
 /// Registers are cleared one by one.
 fn fill(registry: &mut Registry, w: Wgmma) {
-    let (n, output) = (w.n, w.sums().name());
+    let (n, output) = (w.n, w.types[1].name());
     let description = format!(
         "for i, j in T.grid(64, {n}):\n    with T.sblock(\"C_init\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
          {} = {}\n",

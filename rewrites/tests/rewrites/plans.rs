@@ -1,7 +1,7 @@
 //! Plans on tensor cores of products of many forms, each with the program that its trace makes.
 use satune_ir::term::tensor::{
     mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileLayout, TileStore,
-    WgmmaPlan, Wmma, WmmaShape,
+    WgmmaPlan, Wmma,
 };
 use satune_ir::term::*;
 use satune_ir::{tvmscript, Program};
@@ -30,8 +30,8 @@ impl Dice {
 }
 
 /// A source program of a product, with these blocks after it. Its form: first how A and B are stored, then words where it is
-/// not the usual one: how many products (`x3`), that the result is stored by columns, that B's factor comes first (`BA`), and
-/// the order of loops.
+/// not the usual one: how many products (`x3`), that the result is stored by columns, that B's factor comes first (`BA`), that sums
+/// are f16 (`halves`), and the order of loops.
 pub fn source([m, n, k]: [i64; 3], operand: &str, form: &str, epilogue: Option<&str>) -> Program {
     let words: Vec<&str> = form.split(' ').collect();
     let batch = words.iter().find_map(|w| w.strip_prefix('x'));
@@ -44,7 +44,11 @@ pub fn source([m, n, k]: [i64; 3], operand: &str, form: &str, epilogue: Option<&
             None => (format!("{x}, {y}"), format!("{vx}, {vy}")),
         }
     };
-    let sum = if operand == "int8" { "int32" } else { "float32" };
+    let sum = match operand {
+        "int8" => "int32",
+        _ if is("halves") => "float16",
+        _ => "float32",
+    };
     let (a, a_at) = matrix(form.starts_with('T'), [(m, "vi"), (k, "vk")]);
     let (b, b_at) = matrix(words[0].ends_with('T'), [(k, "vk"), (n, "vj")]);
     let (c, c_at) = matrix(is("columns"), [(m, "vi"), (n, "vj")]);
@@ -77,7 +81,7 @@ pub fn source([m, n, k]: [i64; 3], operand: &str, form: &str, epilogue: Option<&
             ),
         ),
     };
-    let zero = if sum == "int32" { "0" } else { "T.float32(0)" };
+    let zero = if sum == "int32" { "0".into() } else { format!("T.{sum}(0)") };
     let text = format!(
         "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer(({a}), \"{operand}\"), B: T.Buffer(({b}), \
          \"{operand}\"){params}):\n{alloc}    for {loops} in T.grid({extents}):\n        with \
@@ -154,8 +158,8 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
 
 /// Plans on `wmma` that fit a problem: of those that compute the same in the same order, the one that spaces hold.
 fn wmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
-    let shapes = WmmaShape::ALL.into_iter().filter_map(|shape| Wmma::of(shape, gemm.operand));
-    let instructions: Vec<Mma> = shapes.map(Mma::Wmma).collect();
+    let multiplies = |op: &Wmma| [op.operand, op.accumulator()] == gemm.types();
+    let instructions: Vec<Mma> = Wmma::all().filter(multiplies).map(Mma::Wmma).collect();
     if instructions.is_empty() {
         return Vec::new();
     }
@@ -269,6 +273,8 @@ fn problems() -> Vec<(String, Program)> {
         ("float32", "NT columns BA", [64, 32, 32], None),
         ("bfloat16", "NT BA kij", [32, 64, 64], None),
         ("float16", "TT jik", [16, 96, 72], Some("C[] + T.Cast(\"float32\", bias[vj])")),
+        ("float16", "NT halves", [64, 72, 64], None),
+        ("float16", "TN halves x2", [60, 36, 72], Some("T.max(C[] + bias[vj], T.float16(0))")),
     ] {
         let name = format!("{operand} {form} {shape:?} {}", epilogue.unwrap_or_default());
         out.push((name, source(shape, operand, form, epilogue)));

@@ -157,5 +157,6 @@ fn gemm<'w>(product: &ProductJob, inputs: &'w Inputs) -> Result<Gemm<'w>, Error>
         dtypes: [a_type, c_type],
         batch: int(batch)?,
         tf32: product.tf32 || a_type == DType::TF32,
+        f16_sums: product.f16_sums,
     })
 }

@@ -86,7 +86,8 @@ fn product(c: &Contraction, params: [usize; 3], tf32: bool) -> Result<ProductJob
     if strides[2][2] != 1 && c.extent(Axis::N) > 1 {
         return Err("cuBLAS is not asked for products whose result is stored by columns".into());
     }
-    Ok(ProductJob { params, extents: axes.map(|axis| c.extent(axis)), strides, tf32 })
+    let f16_sums = c.accumulate == DType::F16;
+    Ok(ProductJob { params, extents: axes.map(|axis| c.extent(axis)), strides, tf32, f16_sums })
 }
 
 fn of_streams(program: &Program, streams: &Streams) -> Opponent {

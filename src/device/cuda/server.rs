@@ -244,6 +244,7 @@ fn ceilings(gpu: &Gpu, support: &[u8], blas: Option<&Blas>) -> Result<Ceilings, 
                 dtypes: [DType::F16, DType::F32],
                 batch: 1,
                 tf32: false,
+                f16_sums: false,
             };
             let ms = median_of(gpu, || blas.strided(&gemm))?;
             Some(2.0 * f64::from(side).powi(3) / ms / 1e9)

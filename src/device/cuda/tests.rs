@@ -105,8 +105,8 @@ fn each_problem_is_compared_with_what_there_is() {
         let found = opponent::of(work.workload()).unwrap_or_else(|e| panic!("{name}: {e}"));
         (found.what, found.whole, found.job)
     };
-    let product =
-        |params, tf32, strides| LibraryJob::Product(ProductJob { params, extents: [1, 16, 8, 32], strides, tf32 });
+    let job = |params, tf32, strides| ProductJob { params, extents: [1, 16, 8, 32], strides, tf32, f16_sums: false };
+    let product = |params, tf32, strides| LibraryJob::Product(job(params, tf32, strides));
     let nn = [[0, 32, 0, 1], [0, 0, 1, 8], [0, 8, 1, 0]];
     let nt = [nn[0], [0, 0, 32, 1], nn[2]];
     assert_eq!(of("gemm:16,8,32,f32"), ("cuBLAS", true, product([0, 1, 2], false, nn)));
@@ -114,6 +114,8 @@ fn each_problem_is_compared_with_what_there_is() {
     assert_eq!(of("gemm:16,8,32,e4m3,NT"), ("cuBLASLt", true, product([0, 1, 2], false, nt)));
     // A rounded result is the library's own, and what it does not have is left out.
     assert_eq!(of("gemm:16,8,32,f16,NT,out=f16"), ("cuBLAS", true, product([0, 1, 2], false, nt)));
+    let halves = LibraryJob::Product(ProductJob { f16_sums: true, ..job([0, 1, 2], false, nt) });
+    assert_eq!(of("gemm:16,8,32,f16,NT,sum=f16"), ("cuBLAS", true, halves));
     let alone = ("cuBLAS, the product alone", false, product([0, 1, 2], false, nn));
     assert_eq!(of("gemm_bias_relu:16,8,32,bf16"), alone);
     let (what, whole, job) = of("conv2d:1,4,4,4,8,3,3,f32,pad=1");

@@ -146,12 +146,7 @@ impl<'p> Mainloop<'p> {
             Loader::new(b, (Side::A, "a"), op, (a_tile, a_rows), a_first, &plan.operands[0]),
             Loader::new(b, (Side::B, "b"), op, (b_tile, b_rows), b_first, &plan.operands[1]),
         ];
-        let space = match op.wmma() {
-            Some(_) => Space::Opaque,
-            // Several sums to a register.
-            None if gemm.accumulator().bytes() < 4 => Space::Fragment,
-            None => Space::Register,
-        };
+        let space = op.wmma().map_or(Builder::space_of_sums(gemm), |_| Space::Opaque);
         let sums = b.array("sums", gemm.accumulator(), plan.warp[0] * plan.warp[1] / 32, space, 16);
         let guard_all = plan.split_k > 1 && per_part * k * plan.split_k != gemm.k;
         Mainloop {

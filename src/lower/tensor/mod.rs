@@ -162,6 +162,14 @@ impl Builder {
         }
     }
 
+    /// Where a thread holds sums: two of f16 in a register.
+    fn space_of_sums(gemm: &Gemm) -> Space {
+        match gemm.accumulator().bytes() {
+            4 => Space::Register,
+            _ => Space::Fragment,
+        }
+    }
+
     /// Sums in a thread's registers begin with zeros.
     fn cleared(&mut self, sums: ArrayId, count: i64) -> Vec<Stmt> {
         let dtype = self.arrays[sums.0 as usize].dtype;

@@ -7,7 +7,7 @@
 //! Blocks of a cluster compute neighbouring tiles. What several of them read, each brings a part of, to all of them; so a
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::*;
-use crate::kernel::{Descriptor, GroupOp, Image, Role, TensorMap, Value, Wgmma};
+use crate::kernel::{Descriptor, GroupOp, Image, Role, TensorMap, Wgmma};
 use satune_ir::term::tensor::{wgmma_conditions, Boxes};
 use satune_ir::term::{Axis, Side as Factor};
 
@@ -200,7 +200,8 @@ impl<'p> Pipeline<'p> {
         let full = b.array("full", DType::U64, plan.stages.into(), Space::Shared, 8);
         let empty = b.array("empty", DType::U64, plan.stages.into(), Space::Shared, 8);
         let order = plan.ping_pong.then(|| b.array("order", DType::U64, 2, Space::Shared, 8));
-        let sums = b.array("sums", gemm.accumulator(), plan.row_blocks() * n / 2, Space::Register, 16);
+        let space = Builder::space_of_sums(gemm);
+        let sums = b.array("sums", gemm.accumulator(), plan.sums(), space, 16);
         let [share_b, share_a] = plan.cluster.map(i64::from);
         let map = |array, dims: [i64; 2], tile: [i64; 2]| {
             TensorMap::matrix(array, dims.map(|d| d as u64), tile.map(|t| t as u32))
@@ -280,7 +281,13 @@ impl<'p> Pipeline<'p> {
             empty,
             order,
             sums,
-            op: Wgmma { n: n as u32, operand: gemm.operand, a_transposed: a_across, b_transposed: b_across },
+            op: Wgmma {
+                n: n as u32,
+                operand: gemm.operand,
+                f16_sums: gemm.f16_sums,
+                a_transposed: a_across,
+                b_transposed: b_across,
+            },
             tiles,
             grid,
             total,
@@ -310,7 +317,7 @@ impl<'p> Pipeline<'p> {
         let is_cluster = plan.cluster_size() > 1;
         let meet = Stmt::Group(GroupOp::ClusterBarrier);
         body.push(if is_cluster { meet.clone() } else { Stmt::Barrier });
-        let registers = plan.registers();
+        let registers = plan.registers(self.gemm);
         let producer = Role {
             name: "producer".into(),
             first_warp: 0,
@@ -514,8 +521,7 @@ impl<'p> Pipeline<'p> {
         let mut head = Vec::new();
         let member = self.builder.bind(&mut head, "member", rem(thread(), GROUP));
         let first = Cond::Eq(member.clone(), c(0));
-        let (sums, sum_type) = (self.sums, self.op.accumulator());
-        let zero = if sum_type == DType::I32 { Value::Int(0, sum_type) } else { Value::Float(0.0, sum_type) };
+        let sums = self.sums;
         let release = {
             let empty = self.empty;
             let speaker = if self.plan.arrive_per_warp {
@@ -538,10 +544,9 @@ impl<'p> Pipeline<'p> {
             }
         };
         let body = self.for_each_tile(Some(number), |this, work| {
-            let mut list = this.builder.repeat("i", (0, blocks * n / 2), Unroll::Full, |_, i| {
-                vec![Stmt::Store { array: sums, index: i, value: zero }]
-            });
-            list.push(Stmt::Group(GroupOp::MatrixKeep { array: sums, count: (blocks * n / 2) as u32 }));
+            let mut list = this.builder.cleared(sums, blocks * n / 2);
+            let registers = this.gemm.sum_registers(blocks * n / 2) as u32;
+            list.push(Stmt::Group(GroupOp::MatrixKeep { array: sums, count: registers }));
             if let Some(order) = this.order {
                 // The first consumer begins; then each when the other has issued its last instruction.
                 let parity = rem(add(add(work.own_turn.clone(), number.clone()), c(1)), 2);

@@ -70,7 +70,7 @@ pub(super) fn inner(
     let threads = i64::from(plan.threads());
     // Of one consumer the compiler is told to fit one block; of more, registers are dealt out for one.
     let registers = match plan.consumers {
-        1 => (plan.row_blocks() * plan.tile[1] / 2 + 56 + 7) / 8 * 8,
+        1 => (gemm.sum_registers(plan.sums()) + 56 + 7) / 8 * 8,
         _ => 65536 / threads / 8 * 8,
     };
     if registers > MOST_REGISTERS {

@@ -212,6 +212,11 @@ impl Gemm {
         [self.operand, self.accumulator()]
     }
 
+    /// 32-bit registers that so many sums of a thread take.
+    pub fn sum_registers(&self, sums: i64) -> i64 {
+        sums * i64::from(self.accumulator().bytes()) / 4
+    }
+
     /// Type in which the sums are held.
     pub fn accumulator(&self) -> DType {
         if self.f16_sums {

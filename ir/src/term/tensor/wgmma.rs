@@ -148,7 +148,7 @@ impl WgmmaPlan {
         split(gemm, self.tile[2], self.split_k)?;
         rows(gemm)?;
         store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]], 64 * self.row_blocks())?;
-        sums(self.tile, self.consumers, self.ping_pong)?;
+        sums(gemm, self.tile, self.consumers, self.ping_pong)?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
         stream_k(self, gemm)?;
         super::shared::shared_fits(self.shared_bytes(gemm), MOST_SHARED)
@@ -160,8 +160,13 @@ impl WgmmaPlan {
     }
 
     /// Registers of a producer's and of a consumer's thread, where they part with the launch's.
-    pub fn registers(&self) -> Option<(u32, u32)> {
-        registers(self.consumers, self.row_blocks() * self.tile[1] / 2)
+    pub fn registers(&self, gemm: &Gemm) -> Option<(u32, u32)> {
+        registers(self.consumers, gemm.sum_registers(self.sums()))
+    }
+
+    /// Sums that a consumer's thread holds.
+    pub fn sums(&self) -> i64 {
+        self.row_blocks() * self.tile[1] / 2
     }
 
     /// Shared memory per block, bytes.
@@ -294,7 +299,7 @@ const BESIDE_SUMS: i64 = 40;
 /// Registers of a thread beside an instruction's sums while it runs (from ptxas: m64n224 needs 138).
 const BESIDE_INSTRUCTION: i64 = 26;
 
-/// `setmaxnreg` of the producer and of consumers with so many sums: the producer keeps as many of 40, 32 and 24 as leaves consumers
+/// `setmaxnreg` of the producer and of consumers with so many registers of sums: the producer keeps as many of 40, 32 and 24 as leaves consumers
 /// what they need. Each is a multiple of 8 from 24 to 240, and together they have what the launch gave to all (PTX ISA,
 /// `setmaxnreg`). `None`: one consumer keeps what the launch gives.
 fn registers(consumers: u32, sums: i64) -> Option<(u32, u32)> {
@@ -312,9 +317,6 @@ fn registers(consumers: u32, sums: i64) -> Option<(u32, u32)> {
 pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
     if !super::gemm::multiplies(gemm.operand) {
         return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
-    }
-    if gemm.f16_sums {
-        return Err(TensorError::SumType { instruction: "wgmma".into(), sums: DType::F16 });
     }
     for (name, side) in [("A", Side::A), ("B", Side::B)] {
         if across(gemm, side) && gemm.operand.bytes() != 2 {
@@ -613,18 +615,19 @@ pub fn places(gemm: &Gemm, tile: [i64; 2]) -> Option<Result<Boxes, TensorError>>
 }
 
 /// A consumer's sums fit its registers.
-pub fn sums([m, n, _]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
+pub fn sums(gemm: &Gemm, [m, n, _]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
     let row_blocks = m * parts(consumers, ping_pong) / i64::from(consumers.max(1)) / 64;
-    let sums = row_blocks * n / 2;
+    let of_instruction = gemm.sum_registers(n / 2);
+    let sums = row_blocks * of_instruction;
     let most = registers(consumers, sums).map_or(255, |r| i64::from(r.1)) - BESIDE_SUMS;
     if sums > most {
         return Err(TensorError::Accumulators(sums, most));
     }
     // ptxas gives one instruction no more than the launch gives a thread, whatever setmaxnreg says later (C7602).
     let launch = (65536 / ((i64::from(consumers) + 1) * GROUP) / 8 * 8).min(255);
-    let of_instruction = launch - BESIDE_INSTRUCTION;
-    if n / 2 > of_instruction {
-        return Err(TensorError::Accumulators(n / 2, of_instruction));
+    let most = launch - BESIDE_INSTRUCTION;
+    if of_instruction > most {
+        return Err(TensorError::Accumulators(of_instruction, most));
     }
     Ok(())
 }

@@ -242,7 +242,7 @@ impl Products {
             Box::new(|_| wgmma::rows(gemm)),
             Box::new(|p| wgmma::consumers(p.consumers, p.ping_pong)),
             Box::new(|p| wgmma::tile(gemm, p.tile, p.consumers, p.ping_pong)),
-            Box::new(|p| wgmma::sums(p.tile, p.consumers, p.ping_pong)),
+            Box::new(|p| wgmma::sums(gemm, p.tile, p.consumers, p.ping_pong)),
             Box::new(|p| wgmma::stages(p.stages)),
             Box::new(|p| mma::shared_fits(p.shared_bytes(gemm), most)),
             Box::new(|p| wgmma::cluster(gemm, p.tile, p.cluster, p.blocks)),

@@ -37,7 +37,12 @@ pub(in crate::device::cuda) struct Gemm<'b> {
     pub batch: i32,
     /// Factors in f32 may be rounded to tf32.
     pub tf32: bool,
+    /// Products of f16 are added up in f16.
+    pub f16_sums: bool,
 }
+
+/// 0 and 1 in f16, by their bits.
+pub(super) const HALVES: [u16; 2] = [0, 0x3c00];
 
 impl Blas {
     fn present() -> bool {
@@ -158,8 +163,9 @@ impl Terms {
             DType::I32 => Ok(Data::CUDA_R_32I),
             other => Err(Error::Unsupported(format!("cuBLAS is not asked for products of {other:?}"))),
         };
-        // Sums, and the scalars, in the type that the problem asks for: f32 for 16-bit types.
+        // Sums, and the scalars, in the type that the problem asks for.
         let compute = match gemm.dtypes {
+            [DType::F16, _] if gemm.f16_sums => Compute::CUBLAS_COMPUTE_16F,
             [DType::I8, _] => Compute::CUBLAS_COMPUTE_32I,
             [_, DType::F64] => Compute::CUBLAS_COMPUTE_64F,
             [DType::F32, _] if gemm.tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
@@ -174,15 +180,22 @@ impl Terms {
     }
 
     fn one(&self) -> *const c_void {
-        self.scalar(&1.0, &1.0, &1)
+        self.scalar(&1.0, &1.0, &1, &HALVES[1])
     }
 
     fn zero(&self) -> *const c_void {
-        self.scalar(&0.0, &0.0, &0)
+        self.scalar(&0.0, &0.0, &0, &HALVES[0])
     }
 
-    fn scalar(&self, wide: &'static f64, narrow: &'static f32, whole: &'static i32) -> *const c_void {
+    fn scalar(
+        &self,
+        wide: &'static f64,
+        narrow: &'static f32,
+        whole: &'static i32,
+        half: &'static u16,
+    ) -> *const c_void {
         match self.compute {
+            sys::cublasComputeType_t::CUBLAS_COMPUTE_16F => std::ptr::from_ref(half).cast(),
             sys::cublasComputeType_t::CUBLAS_COMPUTE_64F => std::ptr::from_ref(wide).cast(),
             sys::cublasComputeType_t::CUBLAS_COMPUTE_32I => std::ptr::from_ref(whole).cast(),
             _ => std::ptr::from_ref(narrow).cast(),

@@ -1,5 +1,5 @@
 //! cuBLASLt: products by the first choices of its heuristic, and those in fp8, which cuBLAS itself does not have.
-use super::blas::Gemm;
+use super::blas::{Gemm, HALVES};
 use super::{Buffer, Error, Gpu};
 use cudarc::cublaslt::{result, sys};
 use satune_ir::DType;
@@ -62,6 +62,7 @@ impl Lt {
         use sys::cublasComputeType_t as Compute;
         let [factor, out] = [data(gemm.dtypes[0])?, data(gemm.dtypes[1])?];
         let (compute, scale) = match gemm.dtypes {
+            [DType::F16, _] if gemm.f16_sums => (Compute::CUBLAS_COMPUTE_16F, sys::cudaDataType::CUDA_R_16F),
             [DType::I8, _] => (Compute::CUBLAS_COMPUTE_32I, sys::cudaDataType::CUDA_R_32I),
             [_, DType::F64] => (Compute::CUBLAS_COMPUTE_64F, sys::cudaDataType::CUDA_R_64F),
             [DType::F32, _] if gemm.tf32 => (Compute::CUBLAS_COMPUTE_32F_FAST_TF32, sys::cudaDataType::CUDA_R_32F),
@@ -163,8 +164,9 @@ impl Lt {
     /// Queues it, by one of the algorithms.
     pub fn run(&self, choice: usize, [a, b, c]: [&Buffer; 3]) -> Result<(), Error> {
         let (one64, zero64, one32, zero32, one, zero) = (1.0_f64, 0.0_f64, 1.0_f32, 0.0_f32, 1_i32, 0_i32);
-        let scalar = |wide: &f64, narrow: &f32, whole: &i32| -> *const c_void {
+        let scalar = |wide: &f64, narrow: &f32, whole: &i32, half: &u16| -> *const c_void {
             match self.scale {
+                sys::cudaDataType::CUDA_R_16F => std::ptr::from_ref(half).cast(),
                 sys::cudaDataType::CUDA_R_64F => std::ptr::from_ref(wide).cast(),
                 sys::cudaDataType::CUDA_R_32I => std::ptr::from_ref(whole).cast(),
                 _ => std::ptr::from_ref(narrow).cast(),
@@ -179,8 +181,8 @@ impl Lt {
             result::matmul(
                 self.handle,
                 self.product,
-                scalar(&one64, &one32, &one),
-                scalar(&zero64, &zero32, &zero),
+                scalar(&one64, &one32, &one, &HALVES[1]),
+                scalar(&zero64, &zero32, &zero, &HALVES[0]),
                 a.pointer as *const c_void,
                 *of_a,
                 b.pointer as *const c_void,

@@ -97,7 +97,7 @@ pub(super) fn teams(offer: &Offer, engine: &mut Engine<'_>, node: &Term, state: 
         for ping_pong in [false, true] {
             let made = wgmma_conditions::consumers(consumers, ping_pong).is_ok();
             let whole = wgmma_conditions::tile(gemm, tile, consumers, ping_pong).is_ok();
-            let fits = wgmma_conditions::sums(tile, consumers, ping_pong).is_ok();
+            let fits = wgmma_conditions::sums(gemm, tile, consumers, ping_pong).is_ok();
             let (whole, fits) = (engine.holds(Condition::WgmmaTile, whole), engine.holds(Condition::WgmmaSums, fits));
             if !made || !whole || !fits {
                 continue;
