@@ -53,10 +53,11 @@ fn with_parameters_of(program: &Program) -> Option<Vec<String>> {
         for activation in ["", "relu", "gelu", "silu"] {
             let options = narrow.as_deref().into_iter().chain(added.iter().copied()).chain([activation]);
             let words = [product.as_str()].into_iter().chain(options.filter(|option| !option.is_empty()));
-            found.push(words.collect::<Vec<_>>().join(","));
-        }
-        if added.is_empty() && [dtype, out.name()] == ["float16"; 2] {
-            found.push(format!("{product},sum=f16"));
+            let words = words.collect::<Vec<_>>().join(",");
+            // Where factors and result are f16, so may sums be.
+            let halves = [dtype, out.name()] == ["float16"; 2] && ["", "relu"].contains(&activation);
+            found.extend(halves.then(|| format!("{words},sum=f16")));
+            found.push(words);
         }
         if batch.is_none() && added == ["bias"] {
             found.push(format!("gemm_bias_relu:{m},{n},{k},{dtype},{layout}"));

@@ -478,6 +478,21 @@ fn epilogues_that_operators_spell_are_fused() {
         let made = scheduled::of_schedule(&problem.program, &schedule, c, &LowerOptions::default()).unwrap();
         scheduled::check(&problem.program, &made, 7).unwrap_or_else(|e| panic!("{options}: {e}"));
     }
+    // Sums in f16, and what is made of them.
+    let wmma = Wmma { shape: WmmaShape::M16N16, operand: DType::F16, f16_sums: true };
+    let staged = Store::Shared { stmatrix: false };
+    let plan = |op, store| TensorPlan { store, ..TensorPlan::plain([32, 32, 32], [16, 32], op, 2) };
+    let plans = [
+        Schedule::Mma(plan(Mma::F16Sums, Store::Direct)),
+        Schedule::Mma(plan(Mma::Wmma(wmma), staged)),
+        Schedule::Wgmma(WgmmaPlan::plain([64, 64, 64], 1, 2)),
+        Schedule::Mma(TensorPlan { split_k: 2, ..plan(Mma::F16Sums, Store::Direct) }),
+    ];
+    for (schedule, options) in plans.iter().zip(["bias,relu", "alpha=0.5,residual", "out=f32,bias", "bias"]) {
+        let problem = operators::parse(&format!("gemm:48,72,64,f16,NT,sum=f16,{options}")).unwrap();
+        let made = scheduled::of_schedule(&problem.program, schedule, &problem.contraction, &LowerOptions::default());
+        scheduled::check(&problem.program, &made.unwrap(), 7).unwrap_or_else(|e| panic!("{options}: {e}"));
+    }
     // Where k is split the kernel that adds the parts does it, of tiles that lie over the edge, too.
     let halves = TensorPlan { split_k: 2, ..TensorPlan::plain([32, 32, 32], [16, 32], Mma::Bf16, 2) };
     let wgmma = WgmmaPlan::plain([64, 64, 64], 1, 2);

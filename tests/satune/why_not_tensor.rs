@@ -83,6 +83,13 @@ fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
         (GEMM, "a100", "wgmma", "the GPU has no wgmma"),
         (GEMM, "a100", "mma.sync F16k8", "mma.sync F16k8: it is offered on sm_75 to sm_79"),
         ("gemm:512,384,512,f16,NT", "a100", "mma.sync Bf16", "mma.sync Bf16 does not multiply F16"),
+        (
+            "gemm:512,384,512,f16,NT,sum=f16",
+            "a100",
+            "mma.sync F16",
+            "it adds up in float32, and the program in float16",
+        ),
+        ("gemm:512,384,512,f16", "v100", "wmma m16n16k16 F16 with f16 sums", "it adds up in float16, and the program"),
         ("gemm:512,384,512,bf16,NT", "t4", "mma.sync", "the GPU has no mma.sync of BF16"),
         ("gemm:512,384,512,e4m3,NT", "h200", "mma.sync", "the GPU has no mma.sync of F8E4M3"),
         ("gemm:512,384,512,f32", "h200", "mma.sync", "rounded to tf32 only where the program says so"),

@@ -181,5 +181,6 @@ fn what_is_said_is_what_is_read() {
     assert!(check(&product("gemm:64,48,32,f32"), "a100") > 600);
     assert!(check(&product("gemm:128,128,64,bf16,TN"), "h200") > 600);
     assert!(check(&product("gemm:64,64,64,f16"), "v100") > 600);
+    assert!(check(&product("gemm:64,64,64,f16,NT,sum=f16"), "t4") > 600);
     assert!(check(&crate::streaming::StreamProblem::operator("softmax:64,256,f32").unwrap(), "h200") > 300);
 }

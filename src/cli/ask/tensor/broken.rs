@@ -95,6 +95,17 @@ impl Products {
         let menu = &self.menu;
         let mut out = Vec::new();
         let wmma = !menu.wmma.is_empty();
+        if let (Multiplier::Mma, Some(op)) = (kind, fixed.mma.instruction) {
+            let [own, sums] = [op.accumulator(), self.gemm.accumulator()];
+            if op.operand() == self.gemm.operand && own != sums {
+                out.push(format!(
+                    "the instruction {op}: it adds up in {}, and the program in {}",
+                    own.name(),
+                    sums.name()
+                ));
+                return out;
+            }
+        }
         let offered = match (kind, fixed.mma.instruction) {
             (Multiplier::Mma, Some(Mma::Wmma(op))) if !menu.wmma.contains(&op) => {
                 out.push(format!("the instruction {op}: it is offered on GPUs before sm_80, where they have it"));

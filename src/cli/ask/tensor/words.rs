@@ -30,9 +30,11 @@ pub(in crate::cli::ask) fn read(fixed: &mut Fixed, words: &[&str]) -> Result<Opt
         ["through", "registers", ..] => 2,
         ["wmma", rest @ ..] => {
             fixed.kind = Some(Multiplier::Mma);
-            let named = rest.get(..2).and_then(|name| whole_instruction(&name.join(" ")));
-            fixed.mma.instruction = named.or(fixed.mma.instruction);
-            1 + if named.is_some() { 2 } else { 0 }
+            let of = |count: usize| whole_instruction(&rest.get(..count)?.join(" ")).map(|op| (op, count));
+            // The longest name that there is.
+            let named = (1..=rest.len().min(5)).rev().find_map(of);
+            fixed.mma.instruction = named.map(|(op, _)| op).or(fixed.mma.instruction);
+            1 + named.map_or(0, |(_, count)| count)
         }
         ["mma.sync", rest @ ..] => {
             fixed.kind = Some(Multiplier::Mma);
