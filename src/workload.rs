@@ -138,7 +138,7 @@ pub trait Workload: Sync {
     fn trace(&self, schedule: &Schedule) -> Trace {
         match (self.kind(), schedule) {
             (ProblemKind::Contraction(contraction), _) => scheduled::trace(schedule, contraction),
-            (ProblemKind::Streams(streams), Schedule::Stream(plan)) => stream_trace(plan, streams),
+            (ProblemKind::Streams(streams), Schedule::Stream(plan)) => stream_trace(plan, streams).unwrap_or_default(),
             (ProblemKind::Streams(_), _) => Trace::default(),
         }
     }

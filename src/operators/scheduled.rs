@@ -55,7 +55,7 @@ fn with_parameters_of(program: &Program) -> Option<Vec<String>> {
             let words = [product.as_str()].into_iter().chain(options.filter(|option| !option.is_empty()));
             let words = words.collect::<Vec<_>>().join(",");
             // Where factors and result are f16, so may sums be.
-            let halves = [dtype, out.name()] == ["float16"; 2] && ["", "relu"].contains(&activation);
+            let halves = [dtype, out.name()] == ["float16"; 2];
             found.extend(halves.then(|| format!("{words},sum=f16")));
             found.push(words);
         }

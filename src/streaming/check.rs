@@ -16,7 +16,7 @@ pub fn scheduled(
     problem: &Streams,
     options: &LowerOptions,
 ) -> Result<Scheduled, ScheduledError> {
-    scheduled::of_trace_after(source, &becomes(plan, problem), trace(plan, problem), options)
+    scheduled::of_trace_after(source, &becomes(plan, problem), trace(plan, problem)?, options)
 }
 
 /// A plan's kernels on a small problem.

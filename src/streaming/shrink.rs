@@ -14,6 +14,31 @@ struct Want {
     size: i64,
     /// A multiple of this.
     multiple: i64,
+    /// Tiles of so many values, whose number is a multiple of that: clusters are whole.
+    tiles: [i64; 2],
+}
+
+impl Want {
+    const NONE: Want = Want { size: 0, multiple: 1, tiles: [1, 1] };
+
+    /// Both at once; tiles of one contraction have an axis.
+    fn and(self, other: Want) -> Want {
+        Want {
+            size: self.size.max(other.size),
+            multiple: self.multiple / gcd(self.multiple, other.multiple) * other.multiple,
+            tiles: if self.tiles[1] > 1 { self.tiles } else { other.tiles },
+        }
+    }
+
+    /// The fewest values.
+    fn fewest(self) -> i64 {
+        let Want { size, multiple, tiles: [tile, count] } = self;
+        let first = up(size, multiple);
+        // Where rows are cut, a last tile is; else whole clusters of whole tiles are there in the end.
+        let enough = multiple / gcd(multiple, tile * count) * tile * count;
+        let few = (first..).map(|n| n * multiple).take(64).find(|values| up(*values, tile) % count == 0);
+        few.unwrap_or(up(size, enough) * enough)
+    }
 }
 
 /// What is wanted of the source's axes: size, and what it is a multiple of.
@@ -27,7 +52,7 @@ fn in_source<'s>(
         b.iters.iter().zip(original.into_iter().flat_map(|o| &o.iters))
     };
     let both = stream.blocks.iter().flat_map(of);
-    both.filter_map(move |(iter, old)| wants.get(&iter.axis).map(|want| (old.axis, [want.size, want.multiple])))
+    both.filter_map(move |(iter, old)| wants.get(&iter.axis).map(|want| (old.axis, [want.fewest(), want.multiple])))
 }
 
 /// New extents by axis, so that every kernel of the plan has two blocks or iterations along each axis, the last of them cut
@@ -35,10 +60,10 @@ fn in_source<'s>(
 fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
     let mut wants: BTreeMap<usize, Want> = BTreeMap::new();
     let mut want = |axis: usize, size: i64, multiple: i64| {
-        let w = wants.entry(axis).or_insert(Want { size: 0, multiple: 1 });
-        w.size = w.size.max(size);
-        w.multiple = w.multiple / gcd(w.multiple, multiple) * multiple;
+        let w = wants.entry(axis).or_insert(Want::NONE);
+        *w = w.and(Want { size, multiple, ..Want::NONE });
     };
+    let mut clusters: BTreeMap<usize, [i64; 2]> = BTreeMap::new();
     let cut = |extent: i64, tile: i64| if extent % tile == 0 { 2 * tile } else { tile + extent % tile };
     for kernel in &plan.kernels {
         let names = kernel.blocks();
@@ -88,6 +113,7 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                         for (axis, iter) in axes(&contraction.iters, sum) {
                             let (size, multiple) = tiled(p, axis, iter.extent);
                             want(iter.axis, size, multiple);
+                            clusters.extend(in_clusters(p, axis).map(|tiles| (iter.axis, tiles)));
                         }
                     }
                     Some(gather) => {
@@ -95,6 +121,10 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                         for (axis, info) in &contraction.iters {
                             let own: Vec<&StreamIter> = digits.iter().filter(|(a, _)| a == axis).map(|d| d.1).collect();
                             of_digits(*axis, &own, tiled(p, *axis, info.extent), &mut want);
+                            let several: Vec<&&StreamIter> = own.iter().filter(|iter| iter.extent > 1).collect();
+                            if let ([one], Some(tiles)) = (&several[..], in_clusters(p, *axis)) {
+                                clusters.insert(one.axis, tiles);
+                            }
                         }
                     }
                 }
@@ -110,6 +140,9 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                 }
             }
         }
+    }
+    for (axis, tiles) in clusters {
+        wants.entry(axis).or_insert(Want::NONE).tiles = tiles;
     }
     together(plan, stream, &mut wants);
     wants
@@ -131,10 +164,7 @@ fn together(plan: &StreamPlan, stream: &Stream, wants: &mut BTreeMap<usize, Want
     for _ in 0..wants.len() {
         for axes in &alike {
             let all: Vec<Want> = axes.iter().filter_map(|axis| wants.get(axis).copied()).collect();
-            let one = all.into_iter().reduce(|a, b| Want {
-                size: a.size.max(b.size),
-                multiple: a.multiple / gcd(a.multiple, b.multiple) * b.multiple,
-            });
+            let one = all.into_iter().reduce(Want::and);
             wants.extend(axes.iter().filter_map(|axis| Some((*axis, one?))));
         }
     }
@@ -187,6 +217,15 @@ fn tiled(tiled: &TiledPlan, axis: Axis, extent: i64) -> (i64, i64) {
     }
 }
 
+/// The tile along an axis, and how many of them a cluster has.
+fn in_clusters(tiled: &TiledPlan, axis: Axis) -> Option<[i64; 2]> {
+    let Schedule::Wgmma(plan) = &tiled.plan else { return None };
+    let at = [Axis::M, Axis::N].iter().position(|of| *of == axis)?;
+    // Tiles and clusters of swapped operands are those of the transposed product.
+    let own = if plan.swapped { 1 - at } else { at };
+    Some([plan.tile[own], plan.cluster[own].into()])
+}
+
 /// A row that is split, as one kernel wants it.
 struct Parted<'a> {
     /// The source's iterator.
@@ -237,8 +276,10 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
     let wants = wanted(plan, stream);
     let size = |iter: &StreamIter| {
         let w = wants.get(&iter.axis)?;
-        Some(up(w.size, w.multiple) * w.multiple).filter(|size| *size < iter.extent)
+        Some(w.fewest()).filter(|size| *size < iter.extent)
     };
+    // Tiles that come in clusters, by the source's axes.
+    let mut clusters: BTreeMap<usize, [i64; 2]> = BTreeMap::new();
     let multiple = |iter: &StreamIter| wants.get(&iter.axis).map_or(1, |w| w.multiple);
     // Of each axis of the source the size, and what it is a multiple of.
     let mut extents: BTreeMap<usize, (i64, i64)> = BTreeMap::new();
@@ -274,6 +315,7 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
             // What is reduced over there are the parts.
             if !(adds_parts && iter.reduce) {
                 least(old.axis, size(iter).unwrap_or(iter.extent), multiple(iter));
+                clusters.extend(wants.get(&iter.axis).filter(|w| w.tiles[1] > 1).map(|w| (old.axis, w.tiles)));
             }
         }
     }
@@ -297,6 +339,12 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
         let Some((size, multiple)) = extents.get_mut(&row.axis) else { continue };
         let whole = small.parts * *multiple;
         *size = if whole_again { row.extent } else { up(*size, whole) * whole };
+    }
+    // Another kernel may want more of an axis than its clusters do.
+    for (axis, tiles) in clusters {
+        if let Some((size, multiple)) = extents.get_mut(&axis) {
+            *size = Want { size: *size, multiple: *multiple, tiles }.fewest();
+        }
     }
     let new = |i: &StreamIter| extents.get(&i.axis).map_or(i.extent, |(size, _)| *size).min(i.extent);
     let nests: Vec<Vec<i64>> = source.blocks.iter().map(|b| b.iters.iter().map(new).collect()).collect();

@@ -81,7 +81,7 @@ fn counted_and_issued(programs: &[(&str, &str)]) {
             * f64::from(gpu.sms)
             * 4.0
             * gpu.issue_efficiency;
-        let trace = satune_rewrites::space::stream::trace(plan, &problem);
+        let trace = satune_rewrites::space::stream::trace(plan, &problem).unwrap();
         let made = scheduled::of_trace(&program, trace, &scheduled::options(&gpu)).unwrap();
         let machine = instructions(operator, &made.module.kernels, &gpu, BLOCKS);
         println!("{operator} on {name}: {model:.0} slots counted, {machine:.0} issued, {:.2}", model / machine);

@@ -488,7 +488,7 @@ fn epilogues_that_operators_spell_are_fused() {
         Schedule::Wgmma(WgmmaPlan::plain([64, 64, 64], 1, 2)),
         Schedule::Mma(TensorPlan { split_k: 2, ..plan(Mma::F16Sums, Store::Direct) }),
     ];
-    for (schedule, options) in plans.iter().zip(["bias,relu", "alpha=0.5,residual", "out=f32,bias", "bias"]) {
+    for (schedule, options) in plans.iter().zip(["bias,gelu", "alpha=0.5,residual", "out=f32,silu", "bias,relu"]) {
         let problem = operators::parse(&format!("gemm:48,72,64,f16,NT,sum=f16,{options}")).unwrap();
         let made = scheduled::of_schedule(&problem.program, schedule, &problem.contraction, &LowerOptions::default());
         scheduled::check(&problem.program, &made.unwrap(), 7).unwrap_or_else(|e| panic!("{options}: {e}"));

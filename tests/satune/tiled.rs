@@ -2,11 +2,15 @@
 //! and what surrounds it is scheduled as ever.
 use crate::support::{executed, some_of, NO_LIMIT};
 use satune::explore::{Report, Request};
+use satune::lower::program::LowerOptions;
 use satune::progress::Quiet;
 use satune::source;
+use satune::streaming::{reduced, StreamProblem};
 use satune_extract::Descriptor;
-use satune_ir::term::stream::KernelPlan;
+use satune_ir::term::stream::{FlatPlan, KernelPlan, StreamPlan, TiledPlan};
+use satune_ir::term::tensor::WgmmaPlan;
 use satune_ir::term::Schedule;
+use satune_ir::tvmscript;
 use satune_rewrites::space::Fuel;
 
 /// A program with parameters `(name, shape)` in f32, and buffers in between.
@@ -409,5 +413,40 @@ fn copies_before_a_product_are_kernels_or_inlined() {
     );
     for (text, gpu) in some_of([(&longer, "a100"), (&longer, "h200"), (&padded, "a100"), (&padded, "h200")], 2) {
         explored(text, gpu, false);
+    }
+}
+
+/// Clusters are whole on the smaller program that is simulated, whatever another kernel wants of the axis, and where tiles hang
+/// over the edge.
+#[test]
+fn clusters_are_whole_where_another_kernel_wants_more_of_their_axis() {
+    let body = "
+for b, i, j, k in T.grid(1, 1024, 11008, 4096):
+    with T.sblock(\"C\"):
+        vb, vi, vj, vk = T.axis.remap(\"SSSR\", [b, i, j, k])
+        with T.init():
+            C[vb, vi, vj] = T.float16(0)
+        C[vb, vi, vj] = C[vb, vi, vj] + A[vb, vi, vk] * W[vj, vk]
+for b, i, j in T.grid(1, 1024, 11008):
+    with T.sblock(\"D\"):
+        vb, vi, vj = T.axis.remap(\"SSS\", [b, i, j])
+        D[vb, vi, vj] = C[vb, vi, vj] * G[vb, vi, vj]
+";
+    let parameters =
+        "A: 1, 1024, 4096 float16; W: 11008, 4096 float16; C: 1, 1024, 11008 float16; G: 1, 1024, 11008 float16; \
+                      D: 1, 1024, 11008 float16";
+    let program = tvmscript::parse(&crate::support::script(parameters, body)).unwrap();
+    let problem = StreamProblem::of_program("clusters", program).unwrap();
+    let name = |name: &str| vec![name.to_string()];
+    for cluster in [[1, 2], [2, 1], [1, 4]] {
+        let product = WgmmaPlan { cluster, blocks: Some(132), ..WgmmaPlan::plain([256, 192, 64], 2, 3) };
+        let kernels = vec![
+            KernelPlan::Tiled(Box::new(TiledPlan { blocks: name("C"), plan: Schedule::Wgmma(product) })),
+            KernelPlan::Flat(FlatPlan { blocks: name("D"), side_by_side: 1, steps: 8, threads: 64, vector: 4 }),
+        ];
+        let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels };
+        let made = reduced(&problem.program, &plan, &problem.streams, &LowerOptions::default());
+        let made = made.unwrap_or_else(|e| panic!("{cluster:?}: {e}")).made;
+        assert_eq!(made.module.kernels[0].cluster, cluster[0] * cluster[1], "{cluster:?}");
     }
 }

@@ -198,7 +198,7 @@ fn tvm_makes_the_same_streaming_programs() {
                 let known = seen.len();
                 seen.extend(stream_features(&plan));
                 if seen.len() > known || i < 2 {
-                    all.push(Sample::of(operator, &source, stream::trace(&plan, &problem)));
+                    all.push(Sample::of(operator, &source, stream::trace(&plan, &problem).unwrap()));
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! Kernels on `wmma`: simulated with fragments as matrices, compiled for sm_75, explored for GPUs that have no `mma.sync`.
-use crate::support::{h200, NO_LIMIT};
+use crate::support::{executed, h200, some_of, NO_LIMIT};
 use crate::synchronisation::without;
 use crate::tensor::{check, compiled, run};
 use crate::tensor_space::explored;
@@ -7,6 +7,7 @@ use satune::compile::hot_loop_mix;
 use satune::kernel::{ArrayId, Index, Kernel, Mma, Stmt, Value, WarpOp, WmmaOp};
 use satune::lower::tensor::*;
 use satune::operators;
+use satune::source::load_work;
 use satune_extract::{best, Descriptor, Query};
 use satune_ir::term::tensor::{TensorNode, Wmma, WmmaShape};
 use satune_ir::term::{Schedule, Term};
@@ -236,6 +237,21 @@ fn explore_gives_wmma_to_a_v100_and_to_a_t4() {
     // Types that they lack.
     for (gpu, operator) in [("v100", "gemm:256,256,256,i8,NT"), ("t4", "gemm:256,256,256,bf16,NT")] {
         assert!(explored(operator, gpu, 1, false).candidates[0].plan.cores().is_some(), "{operator} on {gpu}");
+    }
+}
+
+/// The shapes of Heron's evaluation have kernels on tensor cores, whose text is executed; a few of them each time. Vectors have
+/// kernels of rows.
+#[test(slow)]
+fn herons_shapes_have_kernels_on_a_v100() {
+    let list = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/heron_shapes.txt")).unwrap();
+    let all: Vec<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(all.len(), 50);
+    for operator in some_of(all, 2) {
+        let work = load_work(operator).unwrap();
+        let report = executed(work.workload().script(), "v100", 1);
+        let plan = report["candidates"][0]["plan"].to_string();
+        assert!(plan.contains("Wmma") || operator.starts_with("gemv"), "{operator}: {plan}");
     }
 }
 

@@ -245,7 +245,7 @@ fn space(problem: &Streams, menu: &StreamMenu) -> Space<StreamTerm> {
 
 /// What is wrong with a plan, if anything.
 fn fault(source: &Program, plan: &StreamPlan, problem: &Streams, seed: u64) -> Option<String> {
-    let trace = trace(plan, problem);
+    let trace = trace(plan, problem).unwrap();
     let (results, schedule) = replay_strict(source, &trace.calls).unwrap();
     if let Some((i, error)) = results.iter().enumerate().find_map(|(i, r)| Some((i, r.as_ref().err()?))) {
         let calls: Vec<String> = trace.calls.iter().map(|c| format!("{c:?}")).collect();

@@ -316,13 +316,14 @@ impl Reader<'_> {
                 Ok(Epilogue::Choose(Box::new([self.read(cond)?, self.read(then)?, self.read(otherwise)?])))
             }
             Expr::Call(name, args, _) => {
-                if dtype != DType::F32 {
+                if !float(dtype) {
                     return Err(format!("a block calls {name} on {}", dtype.name()));
                 }
                 let name = name.rsplit('.').next().unwrap_or(name);
                 match &args[..] {
                     [a] if interp::intrinsic(name, &[0.0], DType::F32).is_some() => {
-                        Ok(Epilogue::Call(name.into(), Box::new(self.read(a)?)))
+                        // Of narrower floats it is that of f32, rounded.
+                        Ok(rounded(Epilogue::Call(name.into(), Box::new(self.read(a)?))))
                     }
                     _ => Err(format!("a block calls {name}, which kernels on tensor cores do not fuse")),
                 }

@@ -13,7 +13,7 @@ use super::steps::calls_of;
 use super::tiled;
 use crate::gpu_check::GpuLimits;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
-use crate::space::{derive, derive_tensor};
+use crate::space::{derive, derive_tensor, Untraced};
 use crate::trace::{Call, Out, Trace};
 use satune_ir::term::stream::{KernelPlan, Stream, StreamBlock, StreamPlan, Streams};
 use satune_ir::term::Schedule;
@@ -32,8 +32,11 @@ pub fn becomes(plan: &StreamPlan, problem: &Streams) -> Trace {
 }
 
 /// Makes the trace of a plan. A plan of another program (or with blocks that the program does not have) has an empty one.
-pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
-    let Some(way) = problem.way_of(plan) else { return Trace::default() };
+///
+/// # Errors
+/// Where a contraction's plan on tensor cores does not fit it.
+pub fn trace(plan: &StreamPlan, problem: &Streams) -> Result<Trace, Untraced> {
+    let Some(way) = problem.way_of(plan) else { return Ok(Trace::default()) };
     let stream = &problem.joined(&way.kernels);
     let mut writer = Writer { stream, draft: Draft::default() };
     writer.draft.extend(becomes(plan, problem).calls);
@@ -44,7 +47,7 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
         let Some((plan @ (Schedule::Mma(_) | Schedule::Wgmma(_)), contraction)) = kernel.contraction(stream) else {
             continue;
         };
-        let parts = derive_tensor::trace_in_parts(plan, contraction).unwrap_or_default();
+        let parts = derive_tensor::trace_in_parts(plan, contraction)?;
         let [whole, loops, instructions] = parts.map(|part| of_kernel(number, part));
         writer.draft.extend(whole);
         taken_apart.extend(loops);
@@ -67,7 +70,7 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
     writer.draft.extend(taken_apart);
     plain.into_iter().for_each(|nest| writer.plain(nest));
     writer.draft.extend(laid_out);
-    writer.draft.finish()
+    Ok(writer.draft.finish())
 }
 
 /// Calls on the blocks of one kernel, their results under names of their own.
@@ -247,7 +250,7 @@ mod tests {
         );
         let program = tvmscript::parse(&text).unwrap();
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: vec![kernel] };
-        let trace = trace(&plan, &streams(&program).unwrap());
+        let trace = trace(&plan, &streams(&program).unwrap()).unwrap();
         let (results, schedule) = replay_strict(&program, &trace.calls).unwrap();
         assert!(results.iter().all(Result::is_ok), "{results:?}");
         if let Err(error) = gpu_check::check(schedule.program(), &GpuLimits::default()) {
