@@ -1,5 +1,5 @@
 //! Helper functions for barriers with phases, the TMA and `wgmma`, as inline PTX (sm_90a).
-use super::instructions::{operands, sum_registers, sum_type};
+use super::instructions::{operands, sums};
 use crate::kernel::Wgmma;
 use satune_ir::DType;
 
@@ -205,8 +205,8 @@ __device__ __forceinline__ unsigned long long kept_descriptor(unsigned long long
 "
                 .into()
             }
-            GroupHelper::MatrixKeep(sums) => {
-                let (sum, letter) = sum_registers(sums);
+            GroupHelper::MatrixKeep(dtype) => {
+                let (sum, letter, _) = sums(dtype);
                 format!(
                     "// The sums are in their registers from here on: the compiler may not set them after the fence.
 template <int count> __device__ __forceinline__ void wgmma_keep({sum}* d)
@@ -309,7 +309,7 @@ fn operand(dtype: DType) -> &'static str {
 
 fn matrix(op: Wgmma, name: &str) -> String {
     let count = op.n / 2 * op.accumulator().bytes() / 4;
-    let ((c_type, letter), sum) = (sum_registers(op.accumulator()), sum_type(op.accumulator()));
+    let (c_type, letter, sum) = sums(op.accumulator());
     let lines = |text: &dyn Fn(u32) -> String, separator: &str| {
         let rows: Vec<String> =
             (0..count).step_by(16).map(|i| (i..(i + 16).min(count)).map(text).collect::<Vec<_>>().join(", ")).collect();

@@ -90,26 +90,17 @@ pub(crate) fn operands(first: u32, count: u32) -> String {
     (first..first + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
 }
 
-/// C's type of a register of sums, and its letter in inline PTX: two f16 are a word.
-pub(crate) fn sum_registers(sums: DType) -> (&'static str, char) {
-    match sums {
-        DType::I32 => ("int", 'r'),
-        DType::F16 => ("unsigned int", 'r'),
-        _ => ("float", 'f'),
-    }
-}
-
-/// How PTX calls a type of sums.
-pub(super) fn sum_type(sums: DType) -> &'static str {
-    match sums {
-        DType::I32 => "s32",
-        DType::F16 => "f16",
-        _ => "f32",
+/// Of a register of sums C's type and its letter in inline PTX, two f16 being a word; and how PTX calls the type of the sums.
+pub(crate) fn sums(dtype: DType) -> (&'static str, char, &'static str) {
+    match dtype {
+        DType::I32 => ("int", 'r', "s32"),
+        DType::F16 => ("unsigned int", 'r', "f16"),
+        _ => ("float", 'f', "f32"),
     }
 }
 
 fn mma(name: &str, op: Mma) -> String {
-    let (sum, letter) = sum_registers(op.accumulator());
+    let (sum, letter, _) = sums(op.accumulator());
     let [a, b] = op.fragment_words().map(|words| words as u32);
     let d = (0..op.sum_words()).map(|i| format!("\"+{letter}\"(d[{i}])")).collect::<Vec<_>>().join(", ");
     let words = (0..a).map(|i| ("a", i)).chain((0..b).map(|i| ("b", i)));

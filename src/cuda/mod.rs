@@ -21,7 +21,7 @@ mod value;
 mod warp;
 mod wmma;
 
-pub(crate) use instructions::{mma_text, operands, sum_registers};
+pub(crate) use instructions::{mma_text, operands, sums};
 pub use names::{function_name, identifier};
 
 use crate::kernel::{Array, ArrayId, Descriptor, Dim, Index, Kernel, LocalVar, Space, Stmt};

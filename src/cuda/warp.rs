@@ -9,25 +9,30 @@ use super::{c_type, Printer, MARGIN};
 use crate::kernel::{ArrayId, GroupOp, Index, Role, Space, Stmt, WarpOp, WmmaOp};
 use satune_ir::DType;
 
-/// `index / by`, where every term is a multiple of `by`.
-fn exact(index: &Index, by: i64) -> Option<Index> {
+/// `index / by` and `index % by`, where every term but constants is a multiple of `by`.
+fn parts(index: &Index, by: i64) -> Option<(Index, i64)> {
     Some(match index {
-        Index::Const(v) if v % by == 0 => Index::Const(v / by),
-        Index::Add(a, b) => Index::Add(Box::new(exact(a, by)?), Box::new(exact(b, by)?)),
+        Index::Const(v) => (Index::Const(v.div_euclid(by)), v.rem_euclid(by)),
+        Index::Add(a, b) => {
+            let ((a, i), (b, j)) = (parts(a, by)?, parts(b, by)?);
+            let sum = if b == Index::Const(0) { a } else { Index::Add(Box::new(a), Box::new(b)) };
+            (i + j < by).then_some((sum, i + j))?
+        }
         Index::Mul(a, b) => match b.as_ref() {
-            Index::Const(k) if *k == by => a.as_ref().clone(),
-            Index::Const(k) if k % by == 0 => Index::Mul(a.clone(), Box::new(Index::Const(k / by))),
+            Index::Const(k) if *k == by => (a.as_ref().clone(), 0),
+            Index::Const(k) if k % by == 0 => (Index::Mul(a.clone(), Box::new(Index::Const(k / by))), 0),
             _ => return None,
         },
         _ => return None,
     })
 }
 
-/// The same; a division elsewhere.
+/// `index / by`, where that is whole; a division elsewhere.
 fn divided(index: &Index, by: i64) -> Index {
-    match by {
-        1 => index.clone(),
-        by => exact(index, by).unwrap_or_else(|| Index::Div(Box::new(index.clone()), Box::new(Index::Const(by)))),
+    match (by, parts(index, by)) {
+        (1, _) => index.clone(),
+        (_, Some((whole, 0))) => whole,
+        _ => Index::Div(Box::new(index.clone()), Box::new(Index::Const(by))),
     }
 }
 
@@ -50,35 +55,19 @@ impl Printer<'_> {
         if per_word == 1 {
             return Text::atom(self.element(array, index));
         }
-        let (front, at) = match index {
-            Index::Add(front, back) => match **back {
-                Index::Const(at) => (front.as_ref(), at),
-                _ => (index, 0),
-            },
-            other => (other, 0),
-        };
         let bits = i64::from(8 * dtype.bytes());
-        let boxed = |index: &Index, k: i64| (Box::new(index.clone()), Box::new(Index::Const(k)));
-        // Which of a word's elements it is is a number, where what stands in front of the constant is whole words.
-        let whole = if let Index::Const(at) = index {
-            Some((Index::Const(at.div_euclid(per_word)), at.rem_euclid(per_word)))
-        } else {
-            exact(front, per_word).map(|front| match at.div_euclid(per_word) {
-                0 => (front, at.rem_euclid(per_word)),
-                words => (Index::Add(Box::new(front), Box::new(Index::Const(words))), at.rem_euclid(per_word)),
-            })
-        };
-        let shifted = |word: String, by: String| Text::new(format!("{word} >> {by}"), SHIFT);
-        let element = match whole {
-            Some((word, 0)) => Text::atom(self.element(array, &word)),
-            Some((word, within)) => shifted(self.element(array, &word), (within * bits).to_string()),
+        let (word, by) = match parts(index, per_word) {
+            Some((word, within)) => (word, (within * bits).to_string()),
             None => {
-                let ((a, by), (b, of)) = (boxed(index, per_word), boxed(index, per_word));
-                let (word, (within, each)) = (Index::Div(a, by), boxed(&Index::Mod(b, of), bits));
-                let by = self.integer(&Index::Mul(within, each)).text.within(SHIFT + 1);
-                shifted(self.element(array, &word), by)
+                let times = |make: fn(Box<Index>, Box<Index>) -> Index, a: Index, k| {
+                    make(Box::new(a), Box::new(Index::Const(k)))
+                };
+                let within = times(Index::Mul, times(Index::Mod, index.clone(), per_word), bits);
+                (self.word_index(array, index), self.integer(&within).text.within(SHIFT + 1))
             }
         };
+        let word = self.element(array, &word);
+        let element = if by == "0" { Text::atom(word) } else { Text::new(format!("{word} >> {by}"), SHIFT) };
         element.cast(c_type(dtype))
     }
 

@@ -1,5 +1,5 @@
 //! Helper functions for `wmma`, as inline PTX.
-use super::instructions::{operands, sum_registers, sum_type};
+use super::instructions::{operands, sums};
 use satune_ir::term::tensor::Wmma;
 use satune_ir::term::Side;
 use satune_ir::DType;
@@ -16,12 +16,6 @@ fn operand(op: Wmma) -> &'static str {
         DType::BF16 => "bf16",
         _ => "f16",
     }
-}
-
-/// C type, letter of its registers in inline PTX, PTX type.
-fn sums(dtype: DType) -> (&'static str, char, &'static str) {
-    let (c_type, letter) = sum_registers(dtype);
-    (c_type, letter, sum_type(dtype))
 }
 
 fn letter(side: Side) -> char {

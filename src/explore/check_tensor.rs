@@ -10,7 +10,7 @@ use satune_ir::term::{Axis, Contraction, Schedule};
 use satune_ir::{BinOp, DType};
 
 /// Tile of a schedule on tensor cores, and blocks of a cluster along m and n, both of the product as it is; none of others.
-fn oriented(schedule: &Schedule) -> Option<([i64; 3], [i64; 2])> {
+pub(crate) fn oriented(schedule: &Schedule) -> Option<([i64; 3], [i64; 2])> {
     let (mut tile, mut cluster, swapped) = match schedule {
         Schedule::Mma(plan) => (plan.tile, [1, 1], plan.swapped),
         Schedule::Wgmma(plan) => (plan.tile, plan.cluster.map(i64::from), plan.swapped),

@@ -17,7 +17,7 @@ pub use binds::sentence as binds;
 pub use check::{check, reduced, shrink};
 pub(crate) use check::{k_tiles, refitted};
 pub use check_tensor::shrink as shrink_tensor;
-pub(crate) use check_tensor::{on_few, parts as tensor_parts, tiles as tensor_tiles};
+pub(crate) use check_tensor::{on_few, oriented, parts as tensor_parts, tiles as tensor_tiles};
 pub use compiled_loop::{Judge, LoopReport};
 use given::Given;
 pub use given::{GivenReport, GivenTime};

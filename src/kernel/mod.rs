@@ -283,6 +283,16 @@ pub enum Value {
 }
 
 impl Value {
+    /// Zero of a type.
+    #[must_use]
+    pub fn zero(dtype: DType) -> Value {
+        if dtype.is_float() {
+            Value::Float(0.0, dtype)
+        } else {
+            Value::Int(0, dtype)
+        }
+    }
+
     /// `a op b` of two values of a type: a boolean where it compares.
     #[must_use]
     pub fn of_operator(op: BinOp, dtype: DType, a: Value, b: Value) -> Value {

@@ -56,8 +56,8 @@ fn with_parameters_of(program: &Program) -> Option<Vec<String>> {
             let words = words.collect::<Vec<_>>().join(",");
             // Where factors and result are f16, so may sums be.
             let halves = [dtype, out.name()] == ["float16"; 2];
-            found.extend(halves.then(|| format!("{words},sum=f16")));
-            found.push(words);
+            let in_halves = halves.then(|| format!("{words},sum=f16"));
+            found.extend([Some(words), in_halves].into_iter().flatten());
         }
         if batch.is_none() && added == ["bias"] {
             found.push(format!("gemm_bias_relu:{m},{n},{k},{dtype},{layout}"));

@@ -1,6 +1,6 @@
 //! The same schedule on a problem of few blocks and few iterations, for the simulator.
 use super::shrink_any::{shrink_any, shrink_in_order};
-use crate::explore::{k_tiles, on_few, refitted, tensor_parts, tensor_tiles};
+use crate::explore::{k_tiles, on_few, oriented, refitted, tensor_parts, tensor_tiles};
 use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams, TiledPlan};
 use satune_ir::term::{Axis, CoresPlan, Schedule};
 use satune_ir::{BlockRealize, DType, Expr, Program, Stmt};
@@ -19,7 +19,9 @@ struct Want {
 }
 
 impl Want {
-    const NONE: Want = Want { size: 0, multiple: 1, tiles: [1, 1] };
+    fn of(size: i64, multiple: i64) -> Want {
+        Want { size, multiple, tiles: [1, 1] }
+    }
 
     /// Both at once; tiles of one contraction have an axis.
     fn and(self, other: Want) -> Want {
@@ -30,11 +32,11 @@ impl Want {
         }
     }
 
-    /// The fewest values.
+    /// The fewest values. Most multiples near the size have a number of tiles that fits; where none of 64 has, whole clusters of whole tiles
+    /// do.
     fn fewest(self) -> i64 {
         let Want { size, multiple, tiles: [tile, count] } = self;
         let first = up(size, multiple);
-        // Where rows are cut, a last tile is; else whole clusters of whole tiles are there in the end.
         let enough = multiple / gcd(multiple, tile * count) * tile * count;
         let few = (first..).map(|n| n * multiple).take(64).find(|values| up(*values, tile) % count == 0);
         few.unwrap_or(up(size, enough) * enough)
@@ -59,11 +61,10 @@ fn in_source<'s>(
 /// where the problem's is.
 fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
     let mut wants: BTreeMap<usize, Want> = BTreeMap::new();
-    let mut want = |axis: usize, size: i64, multiple: i64| {
-        let w = wants.entry(axis).or_insert(Want::NONE);
-        *w = w.and(Want { size, multiple, ..Want::NONE });
+    let mut want = |axis: usize, more: Want| {
+        let known = wants.entry(axis).or_insert(Want::of(0, 1));
+        *known = known.and(more);
     };
-    let mut clusters: BTreeMap<usize, [i64; 2]> = BTreeMap::new();
     let cut = |extent: i64, tile: i64| if extent % tile == 0 { 2 * tile } else { tile + extent % tile };
     for kernel in &plan.kernels {
         let names = kernel.blocks();
@@ -79,17 +80,17 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                     // Rows of two blocks, from the innermost row iterator outwards.
                     let (mut rows, mut multiple) = (2 * p.rows_per_block(), p.rows_per_block());
                     for iter in b.iters[..shape.row_iters].iter().rev() {
-                        want(iter.axis, rows, multiple);
+                        want(iter.axis, Want::of(rows, multiple));
                         (rows, multiple) = (up(rows, iter.extent), multiple / gcd(multiple, iter.extent));
                     }
                     match &b.iters[shape.row_iters..] {
-                        [iter] => want(iter.axis, tile + cut(iter.extent, tile), p.vector),
+                        [iter] => want(iter.axis, Want::of(tile + cut(iter.extent, tile), p.vector)),
                         [outer, inner @ ..] => {
                             // So many of the outermost that the last tile is cut where the row's is.
                             let below: i64 = inner.iter().map(|iter| iter.extent).product();
                             let step = |whole: i64| whole / gcd(whole, below);
-                            want(outer.axis, cut(outer.extent, step(tile)), step(p.vector));
-                            inner.iter().for_each(|iter| want(iter.axis, iter.extent, 1));
+                            want(outer.axis, Want::of(cut(outer.extent, step(tile)), step(p.vector)));
+                            inner.iter().for_each(|iter| want(iter.axis, Want::of(iter.extent, 1)));
                         }
                         [] => {}
                     }
@@ -97,10 +98,10 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
             }
             KernelPlan::Flat(p) => {
                 for (last, rows) in blocks.iter().filter_map(|b| b.iters.split_last()) {
-                    want(last.axis, cut(last.extent, p.steps * p.threads * p.vector), p.vector);
+                    want(last.axis, Want::of(cut(last.extent, p.steps * p.threads * p.vector), p.vector));
                     for (i, iter) in rows.iter().enumerate() {
                         let side = if i + 1 == rows.len() { p.side_by_side } else { 1 };
-                        want(iter.axis, 2 * side, side);
+                        want(iter.axis, Want::of(2 * side, side));
                     }
                 }
             }
@@ -111,9 +112,7 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                 match &contraction.gather {
                     None => {
                         for (axis, iter) in axes(&contraction.iters, sum) {
-                            let (size, multiple) = tiled(p, axis, iter.extent);
-                            want(iter.axis, size, multiple);
-                            clusters.extend(in_clusters(p, axis).map(|tiles| (iter.axis, tiles)));
+                            want(iter.axis, tiled(p, axis, iter.extent));
                         }
                     }
                     Some(gather) => {
@@ -121,10 +120,6 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                         for (axis, info) in &contraction.iters {
                             let own: Vec<&StreamIter> = digits.iter().filter(|(a, _)| a == axis).map(|d| d.1).collect();
                             of_digits(*axis, &own, tiled(p, *axis, info.extent), &mut want);
-                            let several: Vec<&&StreamIter> = own.iter().filter(|iter| iter.extent > 1).collect();
-                            if let ([one], Some(tiles)) = (&several[..], in_clusters(p, *axis)) {
-                                clusters.insert(one.axis, tiles);
-                            }
                         }
                     }
                 }
@@ -133,16 +128,13 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                 let Some((read, write, _)) = stream.transposed(from) else { continue };
                 for (i, iter) in blocks[0].iters.iter().enumerate() {
                     if i == read || i == write {
-                        want(iter.axis, cut(iter.extent, p.side), p.vector);
+                        want(iter.axis, Want::of(cut(iter.extent, p.side), p.vector));
                     } else {
-                        want(iter.axis, 2, 1);
+                        want(iter.axis, Want::of(2, 1));
                     }
                 }
             }
         }
-    }
-    for (axis, tiles) in clusters {
-        wants.entry(axis).or_insert(Want::NONE).tiles = tiles;
     }
     together(plan, stream, &mut wants);
     wants
@@ -172,19 +164,22 @@ fn together(plan: &StreamPlan, stream: &Stream, wants: &mut BTreeMap<usize, Want
 
 /// What an axis of a convolution wants of its digits, the highest first: of m and n the highest have fewer values; of k that with the
 /// most, whose runs stay aligned.
-fn of_digits(axis: Axis, digits: &[&StreamIter], (size, multiple): (i64, i64), want: &mut impl FnMut(usize, i64, i64)) {
+fn of_digits(axis: Axis, digits: &[&StreamIter], whole: Want, want: &mut impl FnMut(usize, Want)) {
     if let [one] = digits {
-        return want(one.axis, size, multiple);
+        return want(one.axis, whole);
     }
     let most = digits.iter().map(|iter| iter.extent).max().unwrap_or(1);
     for (at, iter) in digits.iter().enumerate() {
-        let rest = digits.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, iter)| iter.extent);
+        let others = digits.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, iter)| iter.extent);
+        let rest: i64 = others.product();
         let below: i64 = digits[at + 1..].iter().map(|iter| iter.extent).product();
-        match axis {
-            Axis::K if iter.extent == most => want(iter.axis, up(size, rest.product()), gcd(most, 16)),
-            Axis::K => want(iter.axis, iter.extent, 1),
-            _ => want(iter.axis, up(size, below).clamp(1, iter.extent), 1),
-        }
+        let own = match axis {
+            Axis::K if iter.extent == most => Want::of(up(whole.size, rest), gcd(most, 16)),
+            Axis::K => Want::of(iter.extent, 1),
+            _ => Want::of(up(whole.size, below).clamp(1, iter.extent), 1),
+        };
+        // Tiles of what has several digits are no tiles of one of them.
+        want(iter.axis, if rest == 1 { Want { tiles: whole.tiles, ..own } } else { own });
     }
 }
 
@@ -194,9 +189,9 @@ fn axes<'b, T>(iters: &'b [(Axis, T)], block: &'b StreamBlock) -> impl Iterator<
     block.places.iter().zip(&block.iters).filter_map(of)
 }
 
-/// Values along an axis of a contraction, and what they are a multiple of: two tiles along m and n, the second cut where the
-/// problem's last one is, and as many k tiles as its loop needs.
-fn tiled(tiled: &TiledPlan, axis: Axis, extent: i64) -> (i64, i64) {
+/// What a contraction wants of an axis: two tiles along m and n, the second cut where the problem's last one is, and as many k tiles
+/// as its loop needs.
+fn tiled(tiled: &TiledPlan, axis: Axis, extent: i64) -> Want {
     let (tile, tiles) = match (&tiled.plan, axis) {
         (Schedule::Cores(plan), Axis::M) => (plan.tile.m, 2),
         (Schedule::Cores(plan), Axis::N) => (plan.tile.n, 2),
@@ -209,21 +204,18 @@ fn tiled(tiled: &TiledPlan, axis: Axis, extent: i64) -> (i64, i64) {
         (on_tensor_cores, Axis::K) => tile * tensor_parts(on_tensor_cores),
         _ => tile * tiles,
     };
-    match extent % tile {
-        0 if extent % together == 0 => (tiles * tile, together),
-        0 => (tiles * tile, tile),
+    let own = match extent % tile {
+        0 if extent % together == 0 => Want::of(tiles * tile, together),
+        0 => Want::of(tiles * tile, tile),
         // Accesses are as wide as divides the extent.
-        rest => ((tiles - 1) * tile + rest, gcd(extent, 16)),
-    }
-}
-
-/// The tile along an axis, and how many of them a cluster has.
-fn in_clusters(tiled: &TiledPlan, axis: Axis) -> Option<[i64; 2]> {
-    let Schedule::Wgmma(plan) = &tiled.plan else { return None };
-    let at = [Axis::M, Axis::N].iter().position(|of| *of == axis)?;
-    // Tiles and clusters of swapped operands are those of the transposed product.
-    let own = if plan.swapped { 1 - at } else { at };
-    Some([plan.tile[own], plan.cluster[own].into()])
+        rest => Want::of((tiles - 1) * tile + rest, gcd(extent, 16)),
+    };
+    let in_clusters = match (oriented(&tiled.plan), axis) {
+        (Some((tile, cluster)), Axis::M) => [tile[0], cluster[0]],
+        (Some((tile, cluster)), Axis::N) => [tile[1], cluster[1]],
+        _ => own.tiles,
+    };
+    Want { tiles: in_clusters, ..own }
 }
 
 /// A row that is split, as one kernel wants it.

@@ -3,7 +3,7 @@
 use super::driver::{Arg, Buffer, Error, Gpu, Module};
 use super::support::{CLOCKS, FMA_CHAINS, THREADS};
 use super::timing::{between, BLOCK};
-use crate::cuda::{mma_text, operands, sum_registers};
+use crate::cuda::{self, mma_text, operands};
 use crate::device::protocol::{Constants, Sustained};
 use crate::store::median;
 use satune_ir::term::tensor::Mma;
@@ -39,7 +39,7 @@ pub fn text() -> String {
 fn product(op: Mma) -> String {
     let Ok(sync) = op.sync() else { return String::new() };
     let (name, [a, b], c) = (op.name(), op.fragment_words().map(|words| words as u32), op.sum_words());
-    let (sum, letter) = sum_registers(op.accumulator());
+    let (sum, letter, _) = cuda::sums(op.accumulator());
     let native = |archs: &RangeInclusive<u32>| {
         let [first, last] = [archs.start(), archs.end()].map(|arch| arch.saturating_mul(10).min(i32::MAX as u32));
         format!("__CUDA_ARCH__ >= {first} && __CUDA_ARCH__ <= {last}")

@@ -6,7 +6,6 @@ use super::guards::{missing, Guarding};
 use super::linear::{Atom, Linear};
 use super::nest::{Leaf, Loop, Node};
 use super::pred::{join, Pred};
-use super::value::zero;
 use crate::kernel::{ArrayId, Cond, Index, Stmt, Unroll, Value};
 use crate::lower::index::c;
 use satune_ir::Expr;
@@ -57,7 +56,7 @@ impl Emitter<'_> {
             match this.condition(&zero_clauses) {
                 Cond::True => {}
                 cond => {
-                    let zero = zero(this.array(dst).dtype);
+                    let zero = Value::zero(this.array(dst).dtype);
                     value = Value::Select(cond, Box::new(value), Box::new(zero));
                 }
             }
@@ -99,7 +98,7 @@ impl Emitter<'_> {
             let load = Value::Load(array, self.index(array, &form, "at"));
             let value = match self.condition(&need) {
                 Cond::True => load,
-                cond => Value::Select(cond, Box::new(load), Box::new(zero(*dtype))),
+                cond => Value::Select(cond, Box::new(load), Box::new(Value::zero(*dtype))),
             };
             let (var, name) = (self.fresh(), format!("{}_value", self.array(array).name));
             code.push(Stmt::Fetch { var, name, value });

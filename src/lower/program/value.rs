@@ -56,7 +56,7 @@ impl Emitter<'_> {
                 let load = Value::Load(array, index);
                 match self.condition(&need) {
                     crate::kernel::Cond::True => load,
-                    cond => Value::Select(cond, Box::new(load), Box::new(zero(self.array(array).dtype))),
+                    cond => Value::Select(cond, Box::new(load), Box::new(Value::zero(self.array(array).dtype))),
                 }
             }
             Expr::Cast(dtype, a) => match Linear::of_expr(a, &self.nest.ranges) {
@@ -174,14 +174,5 @@ impl Emitter<'_> {
         // What is neither finite nor infinite.
         let not = |v| Value::Compare(Comparison::Eq, DType::Bool, Box::new(v), Box::new(Value::Int(0, DType::Bool)));
         Ok(if name == "isnan" { not(class) } else { class })
-    }
-}
-
-/// Zero of a type.
-pub fn zero(dtype: DType) -> Value {
-    if dtype.is_float() {
-        Value::Float(0.0, dtype)
-    } else {
-        Value::Int(0, dtype)
     }
 }

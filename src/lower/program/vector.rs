@@ -14,7 +14,6 @@ use super::guards::{missing, Guarding};
 use super::linear::Linear;
 use super::nest::{Leaf, Loop, LoopKind};
 use super::pred::{join, Pred};
-use super::value::zero;
 use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, c, mul};
 use satune_ir::{BufferId, Expr, VarId};
@@ -92,7 +91,7 @@ impl Emitter<'_> {
         let dtype = self.array(dst).dtype;
         match self.with(x, first.clone(), |this| this.condition(&zero_clauses)) {
             Cond::True => {}
-            cond => value = Value::Select(cond, Box::new(value), Box::new(zero(dtype))),
+            cond => value = Value::Select(cond, Box::new(value), Box::new(Value::zero(dtype))),
         }
         let (array, index) = if plan.store {
             (self.vector_registers(dst, dtype, width, &taken), Index::Var(lane))

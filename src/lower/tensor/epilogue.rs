@@ -112,8 +112,7 @@ pub(super) fn sum_kernel(
         }
     };
     let (exists, [i, batch, row, column, at]) = place;
-    let zero = if dtype == DType::I32 { Value::Int(0, dtype) } else { Value::Float(0.0, dtype) };
-    let mut then = vec![Stmt::Store { array: sum, index: c(0), value: zero }];
+    let mut then = vec![Stmt::Store { array: sum, index: c(0), value: Value::zero(dtype) }];
     let part = builder.fresh();
     let load = Value::Load(partial, add(mul(Index::Var(part), results), i));
     let more = Value::Binary(Arith::Add, dtype, Box::new(Value::Load(sum, c(0))), Box::new(load));

@@ -172,16 +172,17 @@ impl Builder {
 
     /// Sums in a thread's registers begin with zeros.
     fn cleared(&mut self, sums: ArrayId, count: i64) -> Vec<Stmt> {
-        let dtype = self.arrays[sums.0 as usize].dtype;
-        let zero = if dtype == DType::I32 { Value::Int(0, dtype) } else { Value::Float(0.0, dtype) };
-        match self.arrays[sums.0 as usize].space {
-            Space::Fragment => self.repeat("i", (0, count / 2), Unroll::Full, |_, i| {
-                vec![Stmt::Warp(WarpOp::Pack { dst: (sums, mul(i, 2)), low: zero.clone(), high: zero.clone() })]
-            }),
-            _ => self.repeat("i", (0, count), Unroll::Full, |_, i| {
-                vec![Stmt::Store { array: sums, index: i, value: zero.clone() }]
-            }),
-        }
+        let Array { dtype, space, .. } = self.arrays[sums.0 as usize];
+        let per_word = if space == Space::Fragment { 2 } else { 1 };
+        self.repeat("i", (0, count / per_word), Unroll::Full, |_, i| {
+            vec![match per_word {
+                1 => Stmt::Store { array: sums, index: i, value: Value::zero(dtype) },
+                _ => {
+                    let [low, high] = [Value::zero(dtype), Value::zero(dtype)];
+                    Stmt::Warp(WarpOp::Pack { dst: (sums, mul(i, per_word)), low, high })
+                }
+            }]
+        })
     }
 
     /// The operands' parameters: the left factor, the right one, then what the epilogue reads, then C or the workspace.

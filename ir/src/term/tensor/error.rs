@@ -19,12 +19,12 @@ pub enum TensorError {
         operand: DType,
     },
     /// The instruction does not hold sums so.
-    #[error("{instruction} does not hold sums in {sums:?}, which is what the program adds up in")]
+    #[error("the instruction {instruction}: it adds up in {}, and the program in {}", .sums[0].name(), .sums[1].name())]
     SumType {
         /// Instruction.
         instruction: String,
-        /// The program's.
-        sums: DType,
+        /// Its type of sums, and the program's.
+        sums: [DType; 2],
     },
     /// The result cannot have this type.
     #[error("sums in {accumulator:?} are not stored as {output:?}")]

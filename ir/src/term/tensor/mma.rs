@@ -249,8 +249,9 @@ pub fn operands(gemm: &Gemm, op: Mma) -> Result<(), TensorError> {
     if op.operand() != gemm.operand {
         return Err(TensorError::OperandType { instruction: op.to_string(), operand: gemm.operand });
     }
-    if op.accumulator() != gemm.accumulator() {
-        return Err(TensorError::SumType { instruction: op.to_string(), sums: gemm.accumulator() });
+    let sums = [op.accumulator(), gemm.accumulator()];
+    if sums[0] != sums[1] {
+        return Err(TensorError::SumType { instruction: op.to_string(), sums });
     }
     op.wmma().map_or(Ok(()), |op| wmma::operands(gemm, op))
 }

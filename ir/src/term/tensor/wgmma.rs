@@ -299,8 +299,8 @@ const BESIDE_SUMS: i64 = 40;
 /// Registers of a thread beside an instruction's sums while it runs (from ptxas: m64n224 needs 138).
 const BESIDE_INSTRUCTION: i64 = 26;
 
-/// `setmaxnreg` of the producer and of consumers with so many registers of sums: the producer keeps as many of 40, 32 and 24 as leaves consumers
-/// what they need. Each is a multiple of 8 from 24 to 240, and together they have what the launch gave to all (PTX ISA,
+/// `setmaxnreg` of the producer and of consumers with so many registers of sums: the producer keeps as many of 40, 32 and 24 as
+/// leaves consumers what they need. Each is a multiple of 8 from 24 to 240, and together they have what the launch gave to all (PTX ISA,
 /// `setmaxnreg`). `None`: one consumer keeps what the launch gives.
 fn registers(consumers: u32, sums: i64) -> Option<(u32, u32)> {
     if consumers < 2 {

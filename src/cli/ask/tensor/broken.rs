@@ -95,16 +95,11 @@ impl Products {
         let menu = &self.menu;
         let mut out = Vec::new();
         let wmma = !menu.wmma.is_empty();
-        if let (Multiplier::Mma, Some(op)) = (kind, fixed.mma.instruction) {
-            let [own, sums] = [op.accumulator(), self.gemm.accumulator()];
-            if op.operand() == self.gemm.operand && own != sums {
-                out.push(format!(
-                    "the instruction {op}: it adds up in {}, and the program in {}",
-                    own.name(),
-                    sums.name()
-                ));
-                return out;
-            }
+        // That says more than for which GPUs it is offered.
+        let op = fixed.mma.instruction.filter(|_| kind == Multiplier::Mma);
+        if let Some(Err(error @ TensorError::SumType { .. })) = op.map(|op| mma::operands(&self.gemm, op)) {
+            out.push(error.to_string());
+            return out;
         }
         let offered = match (kind, fixed.mma.instruction) {
             (Multiplier::Mma, Some(Mma::Wmma(op))) if !menu.wmma.contains(&op) => {
