@@ -299,15 +299,20 @@ impl Expected {
         if self.of_sums && !a.is_finite() && !b.is_finite() && (a.is_nan() || b.is_nan()) {
             return true;
         }
+        let most = self.rounding.as_ref().and_then(|all| all.get(at)).map(Scalar::as_f64);
+        // Nothing, or what rounding leaves of it, times values without end: a number or an infinity.
+        if a.is_finite() && !b.is_finite() {
+            return most.is_some_and(|most| most >= BEYOND);
+        }
         // The interpreter's element and the kernel's are both within the bound of the one without rounding.
-        let near = || match self.rounding.as_ref().and_then(|all| all.get(at)).map(Scalar::as_f64) {
+        let near = || match most {
             Some(most) if most < BEYOND => {
                 let own = !self.only_fused && Agreement::Roundoff.agree(a, b, dtype);
                 own || (a - b).abs() <= 2.0 * most
             }
             _ => spread.agree(a, b, dtype, self.terms),
         };
-        a.is_finite() && b.is_finite() && near()
+        a.is_finite() && near()
     }
 }
 

@@ -96,3 +96,26 @@ fn random_maps_share_kernels() {
         executed(&text, if dtype == "bfloat16" { "a100" } else { "t4" }, 2);
     }
 }
+
+/// Rounding leaves -0 of a difference, or little; times values without end that is a number here and an infinity there.
+#[test]
+fn what_cancels_out_may_be_any_number_times_values_without_end() {
+    let whole = ["A", "D", "R", "B1", "B2"].map(|name| match name {
+        "R" => "R: 24, float32; C: 1001, float32".to_string(),
+        name => format!("{name}: 24, 1001, float32"),
+    });
+    let maps = [
+        ("A", "D[vi, vj] + D[vi, vj] * C[vj] - A[vi, vj]"),
+        ("B1", "D[vi, vj] + A[vi, vj] * D[vi, vj]"),
+        ("B2", "(D[vi, vj] - A[vi, vj]) * R[vi]"),
+    ];
+    let body: String = (maps.iter().enumerate())
+        .map(|(number, (target, value))| {
+            format!(
+                "for i, j in T.grid(24, 1001):\n    with T.sblock(\"m{number}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
+                 {target}[vi, vj] = ({value}) * T.float32(0.5)\n"
+            )
+        })
+        .collect();
+    executed(&script(&whole.join("; "), &body), "t4", 2);
+}
