@@ -8,7 +8,7 @@ mod dp4a;
 pub(crate) mod fragment;
 mod instance;
 mod meaning;
-mod mma;
+pub mod mma;
 pub mod mma_sync;
 mod registry;
 mod text;
@@ -45,8 +45,9 @@ pub fn get(name: &str) -> Option<Arc<Intrinsic>> {
     let Some(entry) = registry().entries.get(name) else { return registry::registered(name) };
     let parsed = entry.parsed.get_or_init(|| {
         let description = tvmscript::parse(&entry.description).ok()?;
+        let held = entry.held.as_ref().map(|text| tvmscript::parse(text)).transpose().ok()?;
         let implementation = tvmscript::parse(&entry.implementation).ok()?;
-        Some(Arc::new(Intrinsic { name: name.to_string(), description, implementation, lie: entry.lie }))
+        Some(Arc::new(Intrinsic { name: name.to_string(), description, held, implementation, lie: entry.lie }))
     });
     parsed.clone()
 }
@@ -75,7 +76,7 @@ mod tests {
         let mut count = 0;
         for name in names() {
             let entry = &registry().entries[name];
-            for text in [&entry.description, &entry.implementation] {
+            for text in [&entry.description, &entry.implementation].into_iter().chain(&entry.held) {
                 if let Err(e) = tvmscript::parse(text) {
                     panic!("{name}: {e}\n{text}");
                 }

@@ -2,7 +2,7 @@
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        $($(#[$doc])* pub(crate) const $name: &str = $text;)*
+        $($(#[$doc])* pub const $name: &str = $text;)*
 
         /// All of ours.
         const ALL: &[&str] = &[$($name),*];

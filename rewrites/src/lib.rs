@@ -45,7 +45,7 @@ pub mod gpu_check;
 mod guards;
 mod inline_common;
 mod iter_map;
-mod keys;
+pub mod keys;
 mod loop_checks;
 mod loop_kind;
 mod pointers;

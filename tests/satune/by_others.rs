@@ -1,20 +1,23 @@
 //! Schedules on tensor cores that are no plans: what TVM's own schedulers make of products, and the scheduled programs of plans taken as
 //! programs. Each is lowered statement by statement, and its kernels compute what the product does.
 use crate::support::*;
+use crate::tensor_space::on_tensor_cores;
 use crate::tvm::ask;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use satune::explore::tensor_cores;
 use satune::lower::program::lower;
 use satune::operators;
 use satune::scheduled::{check, of_program, options, replayed, GivenSchedule, Scheduled};
 use satune::source::work_of_script;
 use satune::workload::Workload;
-use satune_extract::Descriptor;
+use satune_extract::{Counts, Descriptor};
 use satune_ir::term::tensor::{CopyOrder, Mma, OperandPlan, Store, TensorPlan, Wmma, WmmaShape};
 use satune_ir::term::Schedule;
 use satune_ir::{structural, tvmscript, DType, Program};
 use satune_rewrites::heron::Row;
 use satune_rewrites::space::contraction;
+use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::Trace;
 use satune_testing::seed;
 use serde_json::json;
@@ -104,6 +107,160 @@ fn programs_of_plans_on_wmma_are_lowered_as_they_are_written() {
         let checked = check(problem.program(), &written, 5)
             .unwrap_or_else(|e| panic!("{operator}: {e}\n{}", satune::cuda::print(&written.module.kernels[0])));
         assert!(checked.total.matrix > 0, "{operator}");
+    }
+}
+
+/// The same of plans on `mma.sync`, which lanes hold: random ones of the space.
+#[test]
+fn programs_of_plans_on_mma_sync_are_lowered_as_they_are_written() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let (mut taken, mut refused) = (0, Vec::new());
+    for (operator, gpu) in [
+        ("gemm:128,64,96,f16,NT", "a100"),
+        ("gemm:64,128,128,bf16,TN", "a100"),
+        ("gemm:100,64,72,f16,NN,out=f16,bias", "h200"),
+        ("gemm:64,64,64,f16,TT", "t4"),
+        ("gemm:64,64,96,f16,NT,sum=f16", "a100"),
+        ("gemm:64,64,64,i8,NT", "t4"),
+        ("gemm:64,96,128,i8,NT", "a100"),
+        ("gemm:64,64,64,tf32,NT", "a100"),
+        ("gemm:64,64,64,e4m3,NT", "rtx4090"),
+        ("bmm:3,64,64,64,f16,NT", "a100"),
+    ] {
+        let (problem, gpu) = (operators::parse(operator).unwrap(), Descriptor::load(gpu).unwrap());
+        let cores = TensorCores { tf32: problem.tf32, ..tensor_cores(&gpu) };
+        let space = on_tensor_cores(&problem.contraction, &gpu, TensorMenu::of(&problem.contraction, &cores));
+        let counts = Counts::of(&space);
+        for _ in 0..samples(3) {
+            let plan = (0..500).find_map(|_| {
+                let term = counts.sample(&space, &mut rng)?;
+                let plan = Schedule::from_term(&term, &problem.contraction).ok()?;
+                matches!(&plan, Schedule::Mma(plan) if plan.instruction.wmma().is_none()).then_some(plan)
+            });
+            let plan = plan.unwrap_or_else(|| panic!("{operator}"));
+            let made =
+                problem.scheduled(&plan, &problem.options(&plan, &gpu)).unwrap_or_else(|e| panic!("{operator}: {e}"));
+            let told = plan.describe().join("\n");
+            let module = match lower(&made.program, &options(&gpu)) {
+                Ok(module) => module,
+                Err(error) => {
+                    refused.push(format!("{operator}: {error}\n{told}\n{}", tvmscript::print(&made.program)));
+                    continue;
+                }
+            };
+            let written = Scheduled { module, ..made };
+            let checked = check(problem.program(), &written, 5).unwrap_or_else(|e| {
+                let texts: Vec<String> = written.module.kernels.iter().map(satune::cuda::print).collect();
+                panic!("{operator}: {e}\n{told}\n{}\n{}", tvmscript::print(&written.program), texts.join("\n"))
+            });
+            assert!(checked.total.matrix > 0, "{operator}");
+            taken += 1;
+        }
+    }
+    assert!(refused.is_empty(), "{} of {}:\n{}", refused.len(), taken + refused.len(), refused.join("\n"));
+}
+
+/// A product as TVM's own schedules on `mma.sync` have it: tiles of 16 x 16 that warps hold, `ldmatrix`, two multiplications side by side.
+fn on_lanes(operand: &str, sums: &str, order: &str, rng: &mut StdRng) -> Vec<serde_json::Value> {
+    let mut draw = |of: &[i64]| of[rng.gen_range(0..of.len())];
+    let (warps, tiles, steps) = ([draw(&[1, 2]), draw(&[1, 2])], [draw(&[1, 2, 3]), draw(&[1, 2, 4])], draw(&[1, 2]));
+    let shared = ["shared", "shared.dyn"][draw(&[0, 1]) as usize];
+    let suffix = if shared == "shared" { "" } else { "_dyn" };
+    let [a_transposed, b_transposed] = [order.starts_with('T'), order.ends_with('T')];
+    let mut calls = vec![
+        json!({"op": "get_sblock", "args": ["C"], "out": "C"}),
+        json!({"op": "get_loops", "args": ["$C"], "out": ["i", "j", "k"]}),
+    ];
+    let mut call = |op: &str, args: serde_json::Value, out: serde_json::Value| {
+        let mut call = json!({"op": op, "args": args});
+        if !out.is_null() {
+            call["out"] = out;
+        }
+        calls.push(call);
+    };
+    let none = || serde_json::Value::Null;
+    for axis in ["i", "j", "k"] {
+        call("split", json!([format!("${axis}"), [null, 16]]), json!([format!("{axis}_o"), format!("{axis}_t")]));
+    }
+    call("reorder", json!(["$i_o", "$j_o", "$k_o", "$i_t", "$j_t", "$k_t"]), none());
+    call("blockize", json!(["$i_t"]), json!("tile"));
+    call("split", json!(["$i_o", [null, warps[0], tiles[0]]]), json!(["i0", "i1", "i2"]));
+    call("split", json!(["$j_o", [null, warps[1], tiles[1]]]), json!(["j0", "j1", "j2"]));
+    call("split", json!(["$k_o", [null, steps]]), json!(["k0", "k1"]));
+    call("reorder", json!(["$i0", "$j0", "$i1", "$j1", "$k0", "$k1", "$i2", "$j2"]), none());
+    for (l, tag) in [("$i0", "blockIdx.y"), ("$j0", "blockIdx.x"), ("$i1", "threadIdx.z"), ("$j1", "threadIdx.y")] {
+        call("bind", json!([l, tag]), none());
+    }
+    for (side, name) in ["a", "b"].iter().enumerate() {
+        let block = format!("${name}_shared");
+        call("cache_read", json!(["$tile", side, shared, ["$tile"]]), json!(block[1..]));
+        call("compute_at", json!([block, "$k0", true]), none());
+        call("get_loops", json!([block]), json!(format!("{name}_loops")));
+        call("fuse", json!([format!("${name}_loops[-2]"), format!("${name}_loops[-1]")]), json!(format!("{name}_all")));
+        let parts = ["o", "y", "z", "x", "v"].map(|part| format!("{name}_{part}"));
+        call("split", json!([format!("${name}_all"), [null, warps[1], warps[0], 32, 8]]), json!(parts));
+        for (part, tag) in [(1, "threadIdx.y"), (2, "threadIdx.z"), (3, "threadIdx.x")] {
+            call("bind", json!([format!("${}", parts[part]), tag]), none());
+        }
+        call("vectorize", json!([format!("${}", parts[4])]), none());
+        call("storage_align", json!([block, 0, -2, 16, 8]), none());
+        let held = format!("${name}_warp");
+        call("cache_read", json!(["$tile", side, "warp", ["$tile"]]), json!(held[1..]));
+        call("compute_at", json!([held, "$k1", true]), none());
+    }
+    call("cache_write", json!(["$tile", 0, "warp"]), json!("c_warp"));
+    call("reverse_compute_at", json!(["$c_warp", "$j1", true]), none());
+    call("get_loops", json!(["$c_warp"]), json!("c_loops"));
+    call("split", json!(["$c_loops[-2]", [null, 16]]), json!(["c_io", "c_i"]));
+    call("split", json!(["$c_loops[-1]", [null, 16]]), json!(["c_jo", "c_j"]));
+    call("reorder", json!(["$c_io", "$c_jo", "$c_i", "$c_j"]), none());
+    call("decompose_reduction", json!(["$tile", "$k0"]), json!("clear"));
+    let map = "lambda i, j: (i // 16, j // 16, 4 * (i % 8) + j % 8 // 2, 4 * (j % 16 // 8) + i % 16 // 8 * 2 + j % 2)";
+    for (block, buffer) in [("$a_warp", "write"), ("$b_warp", "write"), ("$c_warp", "read")] {
+        let mut call = json!({"op": "transform_layout", "args": [block, [buffer, 0]]});
+        call["kwargs"] = json!({"index_map": map});
+        calls.push(call);
+    }
+    let mut call = |op: &str, args: serde_json::Value, out: serde_json::Value| {
+        let mut call = json!({"op": op, "args": args});
+        if !out.is_null() {
+            call["out"] = out;
+        }
+        calls.push(call);
+    };
+    for (name, transposed) in [("a", a_transposed), ("b", b_transposed)] {
+        let loops = format!("${name}_held");
+        call("get_loops", json!([format!("${name}_warp")]), json!(loops[1..]));
+        for (at, part) in [(-2, "i"), (-1, "j")] {
+            let out = [format!("{name}_{part}o"), format!("{name}_{part}t")];
+            call("split", json!([format!("{loops}[{at}]"), [null, 16]]), json!(out));
+        }
+        let order = ["io", "jo", "it", "jt"].map(|part| format!("${name}_{part}"));
+        call("reorder", json!(order), none());
+        let trans = if transposed { "_trans" } else { "" };
+        call("tensorize", json!([order[2], format!("mma_ldmatrix_{operand}_{name}{trans}{suffix}")]), none());
+    }
+    let trans = [("_trans_a", a_transposed), ("_trans_b", b_transposed)];
+    let trans: String = trans.into_iter().filter(|(_, is)| *is).map(|(text, _)| text).collect();
+    call("tensorize", json!(["$tile", format!("mma_{operand}{operand}{sums}{trans}")]), none());
+    call("tensorize", json!(["$clear", format!("mma_fill_16x16_{sums}")]), none());
+    call("tensorize", json!(["$c_i", format!("mma_store_16x16_{sums}_global_")]), none());
+    calls
+}
+
+#[test]
+fn products_on_lanes_as_tvm_has_them_have_kernels() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let gpu = Descriptor::load("a100").unwrap();
+    for (operand, sums) in [("f16", "f32"), ("f16", "f16"), ("bf16", "f32")] {
+        for order in ["NN", "NT", "TN", "TT"] {
+            let sum = if sums == "f16" { ",sum=f16" } else { "" };
+            let problem = operators::parse(&format!("gemm:192,128,64,{operand},{order}{sum}")).unwrap();
+            let calls = on_lanes(operand, sums, order, &mut rng);
+            let trace = Trace::read(&serde_json::to_string(&json!({"calls": calls})).unwrap()).unwrap();
+            let program = replayed(problem.program(), &trace).unwrap_or_else(|e| panic!("{operand} {order}: {e}"));
+            lowered(&format!("{operand} {sums} {order}"), problem.program(), &program, &gpu);
+        }
     }
 }
 

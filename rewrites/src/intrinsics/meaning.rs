@@ -19,7 +19,8 @@ pub fn described(program: &Program) -> Program {
     all_described(program, false)
 }
 
-/// [`described`], where each block that was an intrinsic says which ([`INTRINSIC`]): lowering writes instructions for it.
+/// [`described`], where each block that was an intrinsic says which ([`INTRINSIC`]), and registers are where lanes hold them
+/// ([`Intrinsic::held`]): lowering writes instructions for it.
 pub fn named(program: &Program) -> Program {
     all_described(program, true)
 }
@@ -42,10 +43,11 @@ fn rewrite(program: &mut Program, loads: &mut Loads, names: bool, s: &mut Stmt) 
                     loads.extend(shown(&r.block, views.get(target)).map(|b| (b, transposed)));
                 }
                 let mut instance = Instance::new(program);
-                for (from, to) in intrinsic.description.params.iter().zip(views) {
+                let description = intrinsic.held.as_ref().filter(|_| names).unwrap_or(&intrinsic.description);
+                for (from, to) in description.params.iter().zip(views) {
                     instance.stands_for(*from, to);
                 }
-                *r.block.body = instance.stmt(&intrinsic.description, &intrinsic.pattern().body);
+                *r.block.body = instance.stmt(description, &description.body.block.body);
                 if names {
                     r.block.annotations.insert(INTRINSIC.into(), Attr::Str(intrinsic.name.clone()));
                 }

@@ -1,11 +1,20 @@
 //! `mma.sync` on registers of a warp: a tile of 16 x 16 results in `warp` buffers of 32 threads, made with two
 //! multiplications m16n8k16 (16-bit floats) or m16n8k8 (tf32), and the `ldmatrix` loads of their operands.
+//!
+//! TVM's descriptions have an operand's registers where its rows as they are stored would be, whichever side of the product they are and
+//! however they lie. Where lanes hold them is said beside ([`super::Intrinsic::held`]).
 use super::registry::{Lie, Registry};
 use super::text::{cast, function, short, zero};
+use satune_ir::term::tensor::Mma;
 
 /// Thread and register that hold element (i, j) of a 16 x 16 tile of results or of 16-bit operands.
 fn tile(i: &str, j: &str) -> String {
     format!("4 * ({i} % 8) + {j} % 8 // 2, 4 * ({j} // 8) + {i} // 8 * 2 + {j} % 2")
+}
+
+/// Thread and register that hold element (n, k) of a 16-bit B: each half of n goes to one multiplication.
+fn tile_of_b(n: &str, k: &str) -> String {
+    format!("4 * ({n} % 8) + {k} % 8 // 2, 4 * ({n} // 8) + {k} // 8 * 2 + {k} % 2")
 }
 
 /// The same of a tf32 operand of 16 rows and 8 columns along k: in A the rows differ first, in B (whose rows are
@@ -67,10 +76,19 @@ fn load(registry: &mut Registry, dtype: &str, scope: &str, b: bool, transposed: 
     let warp = warp("warp", registers, dtype, columns);
     let (reads, writes) = (format!("shared[0:16, 0:{columns}]"), format!("warp[0:32, 0:{registers}]"));
     let place = if narrow { narrow_tile("v0", "v1", b) } else { tile("v0", "v1") };
-    let description = format!(
-        "for ax0, ax1 in T.grid(16, {columns}):\n    with T.sblock(\"shared_warp\"):\n        v0, v1 = \
-         T.axis.remap(\"SS\", [ax0, ax1])\n        warp[{place}] = shared[v0, v1]\n"
-    );
+    let copied_to = |place: &str| {
+        format!(
+            "for ax0, ax1 in T.grid(16, {columns}):\n    with T.sblock(\"shared_warp\"):\n        v0, v1 = \
+             T.axis.remap(\"SS\", [ax0, ax1])\n        warp[{place}] = shared[v0, v1]\n"
+        )
+    };
+    let description = copied_to(&place);
+    let held = match (b, transposed) {
+        (false, false) => None,
+        (false, true) => Some(tile("v1", "v0")),
+        (true, false) => Some(tile_of_b("v1", "v0")),
+        (true, true) => Some(tile_of_b("v0", "v1")),
+    };
     let half = columns / 2;
     let offset = if transposed {
         format!("shared.strides[0] * 8 * (tx // 16) + shared.strides[0] * (tx % 8) + {half} * (tx % 16 // 8)")
@@ -89,8 +107,27 @@ fn load(registry: &mut Registry, dtype: &str, scope: &str, b: bool, transposed: 
         Lie::Load { target: 0, transposed },
         format!("mma_ldmatrix_{}_{matrix}{trans}{}", short(dtype), suffix(scope)),
         function(&[warp.clone(), shared("")], &reads, &writes, &description),
-        function(&[warp, shared(", strides=(\"s0\", \"s1\")")], &reads, &writes, &implementation),
+        function(&[warp.clone(), shared(", strides=(\"s0\", \"s1\")")], &reads, &writes, &implementation),
     );
+    if let Some(place) = held.filter(|_| !narrow) {
+        registry.held(function(&[warp, shared("")], &reads, &writes, &copied_to(&place)));
+    }
+}
+
+fn sync_name(input: &str, output: &str, [a, b]: [bool; 2]) -> String {
+    let (a, b) = (if a { "_trans_a" } else { "" }, if b { "_trans_b" } else { "" });
+    format!("mma_{}{}{}{a}{b}", short(input), short(input), short(output))
+}
+
+/// The instruction of which an intrinsic of the name is two, side by side along n.
+pub fn pair(name: &str) -> Option<Mma> {
+    const ORDERS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
+    let of = |op: Mma| match op {
+        Mma::Tf32 => ["tfloat32", "float32"],
+        op => [op.operand().name(), op.accumulator().name()],
+    };
+    let pairs = [Mma::F16, Mma::F16Sums, Mma::Bf16, Mma::Tf32];
+    pairs.into_iter().find(|op| ORDERS.iter().any(|order| sync_name(of(*op)[0], of(*op)[1], *order) == name))
 }
 
 /// The multiplication of 16 x k and k x 16.
@@ -109,12 +146,15 @@ fn sync(registry: &mut Registry, input: &str, output: &str, a_transposed: bool, 
     };
     let c = tile("vi", "vj");
     // Types are written as TVM's description has them: it converts to wide results only.
-    let description = format!(
-        "for i, j, k in T.grid(16, 16, {k}):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", \
-         [i, j, k])\n        C[{c}] = C[{c}] + {} * {}\n",
-        cast(input, output, &format!("A[{a}]")),
-        cast(input, output, &format!("B[{b}]"))
-    );
+    let multiplied = |a: &str, b: &str| {
+        format!(
+            "for i, j, k in T.grid(16, 16, {k}):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", \
+             [i, j, k])\n        C[{c}] = C[{c}] + {} * {}\n",
+            cast(input, output, &format!("A[{a}]")),
+            cast(input, output, &format!("B[{b}]"))
+        )
+    };
+    let description = multiplied(&a, &b);
     let name = |t: &str| match t {
         "float16" => "fp16",
         "bfloat16" => "bf16",
@@ -131,13 +171,15 @@ fn sync(registry: &mut Registry, input: &str, output: &str, a_transposed: bool, 
         "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n{start}, C.data, C.elem_offset + tx * 8, \
          T.bool(False))\n{start} + {half}, C.data, C.elem_offset + tx * 8 + 4, T.bool(False))\n"
     );
-    let (a, b) = (if a_transposed { "_trans_a" } else { "" }, if b_transposed { "_trans_b" } else { "" });
     registry.lying(
         Lie::Multiply { a: a_transposed, b: b_transposed },
-        format!("mma_{}{}{}{a}{b}", short(input), short(input), short(output)),
+        sync_name(input, output, [a_transposed, b_transposed]),
         function(&params, &reads, writes, &description),
         function(&params, &reads, writes, &implementation),
     );
+    if !narrow {
+        registry.held(function(&params, &reads, writes, &multiplied(&tile("vi", "vk"), &tile_of_b("vj", "vk"))));
+    }
 }
 
 fn fill(registry: &mut Registry, dtype: &str) {

@@ -11,6 +11,12 @@ pub fn name(op: Mma) -> String {
     format!("mma_m16n8k{}_{operand}{operand}{sums}", op.k())
 }
 
+/// The instruction that an intrinsic of the name is, and whether the description has B's factors first.
+pub fn named(of: &str) -> Option<(Mma, bool)> {
+    let all = Mma::SYNC.into_iter().flat_map(|op| [(op, false), (op, true)]);
+    all.into_iter().find(|(op, first)| if *first { swapped(&name(*op)) == of } else { name(*op) == of })
+}
+
 /// The name of what clears a tile of sums.
 pub fn fill_name(op: Mma) -> String {
     format!("mma_fill_m16n8_{}", short(op.accumulator().name()))

@@ -10,6 +10,9 @@ pub struct Intrinsic {
     pub name: String,
     /// What it computes.
     pub description: Program,
+    /// The same where lanes hold the operands, if the description has them elsewhere: loads and multiplications of a family agree on
+    /// either.
+    pub held: Option<Program>,
     /// How; the parameters are those of the description.
     pub implementation: Program,
     /// How its operands lie. Multiplications of operands that lie differently are one instruction: what it computes
@@ -50,6 +53,8 @@ impl Intrinsic {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub description: String,
+    /// See [`Intrinsic::held`].
+    pub held: Option<String>,
     pub implementation: String,
     pub lie: Lie,
     /// TVM does not have it.
@@ -79,8 +84,15 @@ impl Registry {
 
     /// Description and implementation; `own`: TVM does not have it.
     pub fn entry(&mut self, lie: Lie, own: bool, name: impl Into<String>, [description, implementation]: [String; 2]) {
-        let entry = Entry { description, implementation, lie, own, parsed: OnceLock::new() };
+        let entry = Entry { description, held: None, implementation, lie, own, parsed: OnceLock::new() };
         self.entries.insert(name.into(), entry);
+    }
+
+    /// What the intrinsic that was added last computes where lanes hold its operands.
+    pub fn held(&mut self, description: String) {
+        if let Some((_, entry)) = self.entries.last_mut() {
+            entry.held = Some(description);
+        }
     }
 }
 

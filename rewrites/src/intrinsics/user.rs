@@ -41,7 +41,7 @@ pub fn register(file: &str, text: &str) -> Result<Vec<String>, RegisterError> {
     let mut new = Vec::new();
     for (name, description, implementation) in pairs {
         fits(&description, &implementation).map_err(|reason| RegisterError::Mismatch { name: name.clone(), reason })?;
-        let intrinsic = Intrinsic { name: name.clone(), description, implementation, lie: Lie::Any };
+        let intrinsic = Intrinsic { name: name.clone(), description, implementation, held: None, lie: Lie::Any };
         match get(&name) {
             Some(known) if *known != intrinsic => return Err(RegisterError::Known(name)),
             Some(_) => {}

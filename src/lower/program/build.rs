@@ -1,6 +1,7 @@
 //! From a part of a program to a nest: statement by statement, with the loops and conditions around it.
 use super::allreduce::Reduction;
 use super::error::{At, LowerError};
+use super::lanes;
 use super::linear::{Atom, Linear};
 use super::matrix;
 use super::nest::{Leaf, Loop, LoopKind, Nest, Node, VThread};
@@ -25,6 +26,8 @@ pub(super) struct Around {
     pub annotations: Arc<Annotations>,
     /// Whether a loop bound to blockIdx or threadIdx is outside.
     pub bound: bool,
+    /// Whether it is a multiplication of a whole warp.
+    pub multiplies: bool,
 }
 
 impl Around {
@@ -49,7 +52,7 @@ const FOLLOWED: &[&str] = &[
 
 /// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.
 pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result<Nest, LowerError> {
-    let nest = Nest { next_var: program.next_var, ..Nest::default() };
+    let nest = Nest { next_var: program.next_var, roles: lanes::roles(program, stmt), ..Nest::default() };
     let mut builder = Builder { program, nest, reductions, begun: HashSet::new(), partials: HashMap::new() };
     if !reductions.is_empty() {
         builder.note_threads(stmt)?;
@@ -74,9 +77,12 @@ pub(super) struct Builder<'p> {
 }
 
 impl Builder<'_> {
-    fn stmt(&mut self, stmt: &Stmt, around: &Around) -> Result<Vec<Node>, LowerError> {
+    pub fn stmt(&mut self, stmt: &Stmt, around: &Around) -> Result<Vec<Node>, LowerError> {
         match stmt {
-            Stmt::For(l) => self.for_loop(l, around),
+            Stmt::For(l) => match self.over_lanes(l, around)? {
+                Some(nodes) => Ok(nodes),
+                None => self.for_loop(l, around),
+            },
             Stmt::Realize(r) => self.realize(r, around),
             Stmt::Seq(parts) => {
                 let mut nodes = Vec::new();
@@ -233,6 +239,11 @@ impl Builder<'_> {
         inside.block.clone_from(&block.name);
         inside.annotations = Arc::new(block.annotations.clone());
         join(&mut inside.guards, self.clauses(&r.predicate, around)?);
+        let intrinsic = match block.annotations.get(INTRINSIC) {
+            Some(Attr::Str(name)) => Some((name, matrix::named(name))),
+            _ => None,
+        };
+        inside.multiplies |= matches!(&intrinsic, Some((_, Some(what))) if what.is_of_lanes());
         let over_threads = self.reduction_of_block(r);
         let mut first = Vec::new();
         for (iv, value) in block.iter_vars.iter().zip(&r.iter_values) {
@@ -264,11 +275,12 @@ impl Builder<'_> {
             nodes.extend(self.stmt(init, &at_first)?);
         }
         nodes.extend(self.stmt(&block.body, &inside)?);
-        if let Some(Attr::Str(name)) = block.annotations.get(INTRINSIC) {
-            match matrix::named(name) {
-                Some(instruction) => matrix::mark(&mut nodes, instruction, &inside)?,
-                None => self.nest.notes.push(format!("{name} of block {} is computed element by element", block.name)),
+        match intrinsic {
+            Some((_, Some(instruction))) => matrix::mark(&mut nodes, instruction, &inside)?,
+            Some((name, None)) if !self.of_lanes(&r.block.body) => {
+                self.nest.notes.push(format!("{name} of block {} is computed element by element", block.name));
             }
+            _ => {}
         }
         Ok(nodes)
     }
@@ -320,7 +332,8 @@ impl Builder<'_> {
             return Err(LowerError::NotBound { what: format!("block {}", around.block) });
         }
         let indices: Vec<Expr> = indices.iter().map(|e| visit::substitute(e, &around.values)).collect();
-        let value = visit::substitute(value, &around.values);
+        let indices = self.of_own_lane(buffer, indices, around)?;
+        let value = self.of_own_lanes(visit::substitute(value, &around.values), around)?;
         let at = self.forms(&indices, &around.block)?;
         let mut reads = Vec::new();
         for (b, idx) in indices.iter().chain([&value]).flat_map(visit::loads) {

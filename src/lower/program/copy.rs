@@ -2,7 +2,7 @@
 use super::emit::{guarded, Emitter};
 use super::linear::Linear;
 use super::pred::Pred;
-use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Unroll};
+use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, c, mul};
 use satune_ir::VarId;
 
@@ -54,7 +54,7 @@ impl Emitter<'_> {
         let widths = || [16, 8, 4, 2].into_iter().filter(|w| *w <= most && extent % w == 0);
         let takes = |form: &Linear, w: i64| form.split_var(x).is_some_and(|(k, rest)| k == 1 && rest.multiple_of(w));
         let uniform = |w: i64| m.when.iter().chain(&m.zero).all(|p| uniform(p, x, w));
-        let memory = |a: ArrayId| self.array(a).space != Space::Register;
+        let memory = |a: ArrayId| !self.array(a).space.is_private();
         let both = widths().find(|w| takes(&m.dst_form, *w) && takes(&m.src_form, *w) && uniform(*w));
         if let Some(w) = both {
             return (w, Sides::Both);
@@ -160,6 +160,16 @@ impl Emitter<'_> {
             if !self.notes.contains(&note) {
                 self.notes.push(note);
             }
+        }
+        // Part of a word is no register of its own.
+        if from == Space::Fragment && bytes % 4 != 0 {
+            let zero = Value::zero(self.array(dst).dtype);
+            let value = Value::Load(src, src_index);
+            let value = match zero_unless {
+                Cond::True => value,
+                cond => Value::Select(cond, Box::new(value), Box::new(zero)),
+            };
+            return Stmt::Store { array: dst, index: dst_index, value };
         }
         Stmt::Copy { dst, dst_index, src, src_index, width: width_u32, zero_unless }
     }

@@ -251,6 +251,15 @@ impl Linear {
         self.terms.iter().fold(self.constant.saturating_abs(), |g, (atom, c)| gcd(g, c.saturating_mul(atom.factor())))
     }
 
+    /// How often it has a term of another form.
+    pub fn times(&self, other: &Linear) -> Option<i64> {
+        let times = |(atom, own): &(Atom, i64)| {
+            let (_, all) = self.terms.iter().find(|(a, _)| a == atom)?;
+            all.checked_div(*own).filter(|f| *f != 0 && all % own == 0)
+        };
+        other.terms.iter().find_map(times)
+    }
+
     /// Whether every value is a multiple of `n`.
     pub fn multiple_of(&self, n: i64) -> bool {
         self.factor() % n == 0
@@ -275,8 +284,7 @@ impl Linear {
     }
 
     /// Replaces variables, and simplifies anew.
-    #[cfg(test)]
-    fn substitute(&self, map: &HashMap<VarId, Linear>, ranges: &Ranges) -> Linear {
+    pub fn substitute(&self, map: &HashMap<VarId, Linear>, ranges: &Ranges) -> Linear {
         if !self.uses(&|v| map.contains_key(&v)) {
             return self.clone();
         }

@@ -16,8 +16,10 @@ use super::build::Around;
 use super::emit::{guarded, Emitter};
 use super::error::{At, LowerError};
 use super::guards::Guarding;
+use super::lanes::is_held;
 use super::layout::BufferLayout;
 use super::linear::{Atom, Linear};
+use super::mma::{self, Multiplication};
 use super::nest::{Leaf, Loop, Nest, Node};
 use super::pred::Pred;
 use crate::kernel::{self, Array, ArrayId, Index, WarpOp, WmmaOp};
@@ -32,13 +34,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Lanes of a warp.
-const LANES: i64 = 32;
+pub const LANES: i64 = 32;
 /// At multiples of so many bytes a matrix of any type may begin ([`Wmma::alignments`]).
 const MATRIX_ALIGN: u32 = 32;
 
 /// Whether buffers of a scope are private to a thread, or to a warp.
 pub fn is_private(scope: &str) -> bool {
-    scope == "local" || is_fragment(scope)
+    scope == "local" || is_fragment(scope) || is_held(scope)
 }
 
 /// Whether buffers of a scope hold fragments.
@@ -46,9 +48,9 @@ pub fn is_fragment(scope: &str) -> bool {
     scope.starts_with("wmma.")
 }
 
-/// Whether a program has buffers of fragments.
+/// Whether a program has buffers of fragments, or of what lanes hold.
 pub fn has_fragments(program: &Program) -> bool {
-    program.buffers.iter().any(|buffer| is_fragment(&buffer.scope))
+    program.buffers.iter().any(|buffer| is_fragment(&buffer.scope) || is_held(&buffer.scope))
 }
 
 /// The program without views, intrinsics as what they compute, with their names.
@@ -69,14 +71,41 @@ pub fn with_instructions(program: &Program) -> Cow<'_, Program> {
 #[derive(Clone, Debug)]
 pub struct Instruction {
     pub name: Arc<str>,
-    pub step: Step,
+    pub what: What,
     /// The loops, outermost first.
     pub loops: Vec<VarId>,
 }
 
+/// What an instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// `wmma`.
+    Fragments(Step),
+    /// `mma.sync`.
+    Multiply(Multiplication),
+    /// Gives lanes what they hold for `mma.sync`.
+    Hold,
+}
+
+impl Instruction {
+    /// Whether it multiplies what lanes hold.
+    pub fn is_of_lanes(&self) -> bool {
+        matches!(self.what, What::Multiply(_))
+    }
+
+    /// What it does with fragments of `wmma`.
+    fn step(&self) -> Option<Step> {
+        match self.what {
+            What::Fragments(step) => Some(step),
+            What::Multiply(_) | What::Hold => None,
+        }
+    }
+}
+
 /// The instruction of an intrinsic's name, where lowering has one; its loops are not known yet.
 pub fn named(name: &str) -> Option<Instruction> {
-    step(name).map(|step| Instruction { name: name.into(), step, loops: Vec::new() })
+    let what = step(name).map(What::Fragments).or_else(|| mma::named(name).map(What::Multiply))?;
+    Some(Instruction { name: name.into(), what, loops: Vec::new() })
 }
 
 /// Marks the leaf that is alone in loops over the elements of an instruction's matrices. `around`: the block that the intrinsic is.
@@ -113,7 +142,7 @@ fn alone<'n>(node: &'n mut Node, loops: &mut Vec<VarId>) -> Option<&'n mut Leaf>
     }
 }
 
-fn strange(name: &str, block: &str, why: &str) -> LowerError {
+pub fn strange(name: &str, block: &str, why: &str) -> LowerError {
     LowerError::Unsupported {
         what: format!("{name} where {why}"),
         place: At::block(block),
@@ -162,14 +191,15 @@ pub fn fragments(nest: &Nest, program: &Program) -> Result<HashMap<BufferId, Fra
     let mut leaves: Vec<&Leaf> = Vec::new();
     nest.leaves(&mut |leaf, _| leaves.push(leaf));
     // Multiplications first: a load says nothing of the sums, and a fill nothing of the operands.
-    leaves
-        .sort_by_key(|leaf| !matches!(leaf.instruction.as_deref(), Some(Instruction { step: Step::Multiply(..), .. })));
+    leaves.sort_by_key(|leaf| {
+        !matches!(leaf.instruction.as_deref().and_then(Instruction::step), Some(Step::Multiply(..)))
+    });
     let mut known: HashMap<BufferId, Fragments> = HashMap::new();
     for leaf in leaves {
         let buffers = leaf.reads.iter().map(|(b, _)| *b).chain([leaf.target]);
         for b in buffers.filter(|b| is_fragment(&program.buffer(*b).scope)) {
             let buffer = program.buffer(b);
-            let Some(instruction) = &leaf.instruction else {
+            let Some((instruction, step)) = leaf.instruction.as_deref().and_then(|i| Some((i, i.step()?))) else {
                 return Err(LowerError::Unsupported {
                     what: format!("buffer {} of scope {} accessed element by element", buffer.name, buffer.scope),
                     place: At::block(&leaf.block),
@@ -177,7 +207,7 @@ pub fn fragments(nest: &Nest, program: &Program) -> Result<HashMap<BufferId, Fra
                         .into(),
                 });
             };
-            let own = match instruction.step {
+            let own = match step {
                 Step::Fill(op) | Step::Store(op) => Fragments::sums(op),
                 Step::Load(op, side, transposed) => Fragments::operand(op, side, transposed),
                 Step::Multiply(op, transposed) => match buffer.scope.as_str() {
@@ -237,7 +267,7 @@ pub fn lanes(nest: &mut Nest) -> Result<(), LowerError> {
     }
 }
 
-const LANE_TAG: &str = "threadIdx.x";
+pub const LANE_TAG: &str = "threadIdx.x";
 
 impl Nest {
     /// Whether an index is the same for all lanes of a warp.
@@ -270,6 +300,11 @@ impl Emitter<'_> {
         if !zero.is_empty() || when.iter().any(per_element) {
             return Err(refused("a condition leaves out some of a matrix (pad_einsum makes whole ones)"));
         }
+        let step = match what.what {
+            What::Fragments(step) => step,
+            What::Multiply(multiplication) => return self.multiply(leaf, what, multiplication, &when),
+            What::Hold => return self.hold(leaf, what, &when),
+        };
         let accesses = leaf.reads.iter().map(|(b, at)| (*b, at)).chain([(leaf.target, &leaf.at)]);
         let (mut held, mut memory) = (Vec::new(), None);
         for (b, at) in accesses {
@@ -279,7 +314,7 @@ impl Emitter<'_> {
             let scope = self.program.buffer(b).scope.as_str();
             match is_fragment(scope) {
                 true => held.push((scope, self.fragment(b, at, leaf, what)?)),
-                false => memory = Some(self.matrix(b, at, leaf, what)?),
+                false => memory = Some(self.matrix(b, at, leaf, (what, step))?),
             }
         }
         let missing = || refused("it has other operands");
@@ -287,7 +322,7 @@ impl Emitter<'_> {
         let place = |scope: &str| {
             held.iter().find(|(s, _)| *s == scope).map(|(_, (place, _))| place.clone()).ok_or_else(missing)
         };
-        let op = match what.step {
+        let op = match step {
             Step::Fill(_) => WmmaOp::Zero { op, d: place("wmma.accumulator")? },
             Step::Load(_, side, transposed) => {
                 let (src, stride) = memory.ok_or_else(missing)?;
@@ -339,12 +374,12 @@ impl Emitter<'_> {
         b: BufferId,
         at: &[Linear],
         leaf: &Leaf,
-        what: &Instruction,
+        (what, step): (&Instruction, Step),
     ) -> Result<(Place, i64), LowerError> {
         let (array, form) = self.element(b, at)?;
         let (first, stride) = self.first(&form, leaf, what, &what.loops)?;
         let bytes = self.array(array).dtype.bytes();
-        let elements = match what.step {
+        let elements = match step {
             Step::Load(op, side, _) => op.elements(side),
             Step::Fill(op) | Step::Multiply(op, _) | Step::Store(op) => op.sums(),
         };

@@ -6,7 +6,8 @@
 //! only what is alive; `deciding` refuses stores that data of several threads decide; `allreduce`, `team` and `combine` make reductions
 //! over threads; `guards` proves which guards can go, `ends` which laps need none; `shared` gives buffers their bytes; `barrier` places
 //! barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the statements, `bits` of them addresses in swizzled tiles; `limits`
-//! checks the kernel. `matrix` makes instructions of the loops over a warp's matrices. `linear` and `pred` are the arithmetic below all of them.
+//! checks the kernel. `matrix` makes instructions of the loops over a warp's matrices, `lanes` gives each lane the elements
+//! that it holds of buffers of scope `warp`, and `mma` multiplies and loads those. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
@@ -31,11 +32,13 @@ mod ends;
 mod error;
 mod guards;
 mod held;
+mod lanes;
 mod layout;
 mod leaf;
 mod limits;
 mod linear;
 mod matrix;
+mod mma;
 mod nest;
 mod pinned;
 mod pipeline;
@@ -54,6 +57,7 @@ use crate::kernel::{Array, ArrayId, Kernel, Space};
 use allreduce::Reduction;
 use deciding::Deciding;
 use emit::Emitter;
+use lanes::is_held;
 use layout::BufferLayout;
 use linear::Linear;
 use matrix::{is_fragment, is_private, Fragments};
@@ -201,7 +205,7 @@ impl OneKernel<'_> {
         let fragments = matrix::fragments(&nest, program)?;
         let layouts = self.layouts(&nest, &written, reductions)?;
         let guarding = guards::decide(&nest, program, &layouts);
-        let (mut arrays, places, rings) = self.arrays(&layouts, &written, &pipelines, &fragments);
+        let (mut arrays, places, rings) = self.arrays(&nest, &layouts, &written, &pipelines, &fragments);
         matrix::align(&nest, &places, &mut arrays);
         let on_chip = places.iter().map(|(b, (id, _))| (*b, id));
         let (shared_bytes, sharing) = shared::place(&nest, &mut arrays, on_chip, self.options.target.max_shared_bytes)?;
@@ -337,6 +341,7 @@ impl OneKernel<'_> {
     #[allow(clippy::type_complexity)]
     fn arrays(
         &self,
+        nest: &Nest,
         layouts: &HashMap<BufferId, BufferLayout>,
         written: &HashSet<BufferId>,
         pipelines: &HashMap<VarId, pipeline::Pipeline>,
@@ -346,7 +351,8 @@ impl OneKernel<'_> {
         let (mut places, mut rings) = (HashMap::new(), HashMap::new());
         let space = |id: &BufferId| match self.program.buffer(*id).scope.as_str() {
             "global" => Space::Global,
-            "local" => Space::Register,
+            scope if is_held(scope) && nest.is_packed(self.program, *id) => Space::Fragment,
+            "local" | "warp" => Space::Register,
             scope if is_fragment(scope) => Space::Opaque,
             _ => Space::Shared,
         };

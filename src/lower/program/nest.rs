@@ -1,10 +1,12 @@
 //! A kernel's part of a program as loops and leaves: blocks dissolved into their statements, loops that are bound to
 //! threads replaced by the thread's index, loops of one iteration gone. `build` makes it.
+use super::lanes::Role;
 use super::linear::{Atom, Linear, Ranges};
 use super::matrix::Instruction;
 use super::pred::Pred;
 use crate::kernel::Index;
 use satune_ir::{visit, Annotations, Attr, BufferId, Expr, VarId};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A statement of a nest.
@@ -122,6 +124,8 @@ pub struct Nest {
     pub body: Vec<Node>,
     pub threads: Vec<Thread>,
     pub vthreads: Vec<VThread>,
+    /// Buffers that instructions multiply, and those that they add up in.
+    pub roles: HashMap<BufferId, Role>,
     pub ranges: Ranges,
     /// Extra leading dimensions that a buffer got.
     pub notes: Vec<String>,

@@ -202,11 +202,13 @@ pub fn range_under(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64, i6
                 hi = hi.min(rest.saturating_add(((bound - 1).div_euclid(*d)).saturating_mul(*c)));
             }
         }
-        // Quotients that came apart: the form is e // d in another shape.
+        // Quotients that came apart: the form is e // d in another shape, times a number, and a rest.
         if e.range(ranges).0 >= 0 {
             for d in (2..=*bound.min(&4096)).filter(|d| bound % d == 0) {
-                if let Some(rest) = form.plus(&e.divided(d, ranges), -1).as_constant() {
-                    hi = hi.min((bound / d - 1).saturating_add(rest));
+                let quotient = e.divided(d, ranges);
+                if let Some(factor) = form.times(&quotient).filter(|f| *f > 0) {
+                    let rest = form.plus(&quotient, -factor).range(ranges).1;
+                    hi = hi.min((bound / d - 1).saturating_mul(factor).saturating_add(rest));
                 }
             }
         }
@@ -220,12 +222,7 @@ pub fn range_of_parts(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64,
     let (mut lo, mut hi) = range_under(form, clauses, ranges);
     for clause in clauses {
         let Pred::Lt(e, bound) = clause else { continue };
-        // What the form has of a term of the clause.
-        let times = |(atom, own): &(Atom, i64)| {
-            let (_, all) = form.terms.iter().find(|(a, _)| a == atom)?;
-            all.checked_div(*own).filter(|f| *f != 0 && all % own == 0)
-        };
-        let Some(factor) = e.terms.iter().find_map(times) else { continue };
+        let Some(factor) = form.times(e) else { continue };
         // `e` is the form over a number, in another shape: 2 w + l // 4 of 32 w + 4 l + r, over 16.
         if factor > 1 && form.range(ranges).0 >= 0 && form.divided(factor, ranges) == *e {
             hi = hi.min(bound.saturating_mul(factor).saturating_sub(1));

@@ -14,7 +14,7 @@ use super::guards::{missing, Guarding};
 use super::linear::Linear;
 use super::nest::{Leaf, Loop, LoopKind};
 use super::pred::{join, Pred};
-use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Unroll, Value};
+use crate::kernel::{ArrayId, Cond, Index, Stmt, Unroll, Value};
 use crate::lower::index::{add, c, mul};
 use satune_ir::{BufferId, Expr, VarId};
 
@@ -75,9 +75,11 @@ impl Emitter<'_> {
         for load in &plan.loads {
             let registers = self.vector_registers(load.array, self.array(load.array).dtype, width, &taken);
             taken.push(registers);
-            let (src_index, zero_unless) = self.with(x, first.clone(), |this| {
-                (this.index(load.array, &load.form, "from"), this.condition(&load.need))
-            });
+            // Where a zero is stored, what would be computed may be of elements that are not there.
+            let mut need = zero_clauses.clone();
+            join(&mut need, load.need.clone());
+            let (src_index, zero_unless) =
+                self.with(x, first.clone(), |this| (this.index(load.array, &load.form, "from"), this.condition(&need)));
             let (dst, dst_index, width) = (registers, c(0), width as u32);
             body.push(Stmt::Copy { dst, dst_index, src: load.array, src_index, width, zero_unless });
             self.vectors.insert(load.element.clone(), (registers, lane));
@@ -132,13 +134,13 @@ impl Emitter<'_> {
             let global = self.is_global(buffer);
             let need = if global { missing(self.program, buffer, &at, known, &self.ranges) } else { Vec::new() };
             let element = (buffer, at);
-            if self.array(array).space != Space::Register && loads.iter().all(|x| x.element != element) {
+            if !self.array(array).space.is_private() && loads.iter().all(|x| x.element != element) {
                 loads.push(Load { element, array, form, need });
             }
         }
         let same = |list: &[Pred], w: i64| list.iter().all(|p| uniform(p, l.var, w));
         let fits = |array: ArrayId, form: &Linear, w: i64| {
-            self.array(array).space != Space::Register
+            !self.array(array).space.is_private()
                 && w * i64::from(self.array(array).dtype.bytes()) <= 16
                 && takes(form, l.var, w)
         };
@@ -147,7 +149,7 @@ impl Emitter<'_> {
             let vector = |x: &Load| fits(x.array, &x.form, width) && same(&x.need, width);
             // An access that would be a vector if only it were shorter decides.
             let shorter = |array: ArrayId, form: &Linear| {
-                self.array(array).space != Space::Register && takes(form, l.var, 2) && !fits(array, form, width)
+                !self.array(array).space.is_private() && takes(form, l.var, 2) && !fits(array, form, width)
             };
             if shorter(dst, dst_form) || loads.iter().any(|x| shorter(x.array, &x.form)) {
                 continue;

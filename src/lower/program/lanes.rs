@@ -1,0 +1,317 @@
+//! Buffers that the lanes of a warp hold (scope `warp`): the last two dimensions are lanes, and registers of each.
+//!
+//! A loop over elements is a loop of each lane over those elements that it holds:
+//!
+//! ```text
+//!   for i, j in T.grid(16, 16):                            for a, b, e in T.grid(2, 2, 2):        # by lane l
+//!       C[i, j] = W[4 * (i % 8) + j % 8 // 2,        ->        C[a * 8 + l // 4, b * 8 + l % 4 * 2 + e] = W[l, 4 * b + 2 * a + e]
+//!                   4 * (j // 8) + i // 8 * 2 + j % 2]
+//! ```
+//! The bits of a lane's number have to be bits of the loops' variables, as they are wherever matrix instructions hold elements. All other
+//! bits count what a lane holds. A lane's own registers are all that it reads and writes, so that the dimension of lanes goes; only an
+//! instruction of the whole warp (see [`super::mma`]) crosses lanes.
+use super::build::{Around, Builder};
+use super::error::{At, LowerError};
+use super::linear::Linear;
+use super::matrix::{Instruction, What, LANES, LANE_TAG};
+use super::nest::{Loop, LoopKind, Nest, Node};
+use super::pred::join;
+use satune_ir::affine::{constant, int};
+use satune_ir::{
+    visit, Annotations, Attr, BinOp, BlockRealize, BufferId, Expr, For, ForKind, Program, Stmt, Var, VarId,
+};
+use satune_rewrites::intrinsics::INTRINSIC;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// What a buffer that lanes hold is to the instructions that multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Operand,
+    Sums,
+}
+
+/// Whether lanes hold buffers of a scope.
+pub fn is_held(scope: &str) -> bool {
+    scope == "warp"
+}
+
+/// The buffers of instructions that multiply.
+pub fn roles(program: &Program, stmt: &Stmt) -> HashMap<BufferId, Role> {
+    let mut roles = HashMap::new();
+    visit::walk_stmt(stmt, &mut |s| {
+        let Stmt::Realize(r) = s else { return };
+        let Some(Attr::Str(name)) = r.block.annotations.get(INTRINSIC) else { return };
+        if !super::matrix::named(name).is_some_and(|i| matches!(i.what, What::Multiply(_))) {
+            return;
+        }
+        visit::walk_stmt(&r.block.body, &mut |s| {
+            let Stmt::Store { buffer, value, .. } = s else { return };
+            roles.extend(visit::loads(value).into_iter().map(|(b, _)| (b, Role::Operand)));
+            roles.insert(*buffer, Role::Sums);
+        });
+    });
+    roles.retain(|b, _| is_held(&program.buffer(*b).scope));
+    roles
+}
+
+impl Nest {
+    /// Whether a lane has a buffer's elements in whole words, as instructions take them.
+    pub fn is_packed(&self, program: &Program, b: BufferId) -> bool {
+        match self.roles.get(&b) {
+            Some(Role::Operand) => true,
+            Some(Role::Sums) => program.buffer(b).dtype.bytes() < 4,
+            None => false,
+        }
+    }
+}
+
+/// A loop over elements: the bits of its variable that tell lanes apart, or count what a lane holds, are its low ones.
+struct Elements<'l> {
+    of: &'l For,
+    extent: i64,
+    /// Values of the low bits.
+    low: i64,
+}
+
+/// A low bit of a loop's variable, and the bit of the lane's number that it is.
+struct Bit {
+    of: usize,
+    at: u32,
+    lane: Option<u32>,
+}
+
+impl Builder<'_> {
+    fn is_held(&self, b: BufferId) -> bool {
+        self.program.buffers.get(b.0 as usize).is_some_and(|b| is_held(&b.scope))
+    }
+
+    /// The lane of a thread.
+    fn lane(&mut self) -> Result<VarId, LowerError> {
+        self.thread(LANE_TAG, LANES, "the lanes of a warp")
+    }
+
+    /// Loops with one block in them over elements that lanes hold. None where they are not.
+    pub(super) fn over_lanes(&mut self, l: &For, around: &Around) -> Result<Option<Vec<Node>>, LowerError> {
+        let Some((fors, inner, r)) = chain(l).filter(|_| !around.multiplies) else { return Ok(None) };
+        let Stmt::Store { buffer, indices, value } = r.block.body.as_ref() else { return Ok(None) };
+        let stored = [(*buffer, indices.clone())];
+        let Some((_, at)) = stored.into_iter().chain(visit::loads(value)).find(|(b, _)| self.is_held(*b)) else {
+            return Ok(None);
+        };
+        let Some(lane) = at.len().checked_sub(2).map(|d| at[d].clone()) else { return Ok(None) };
+        // The lane of an element, by the loops' variables.
+        let (mut values, mut vars) = (around.values.clone(), Vec::new());
+        for (of, extent) in &fors {
+            let id = self.nest.fresh(*extent);
+            vars.push(id);
+            values.insert(of.var.id, Expr::Var(Var { id, name: of.var.name.clone(), dtype: of.var.dtype }));
+        }
+        for (iv, value) in r.block.iter_vars.iter().zip(&r.iter_values) {
+            let value = visit::substitute(value, &values);
+            values.insert(iv.var.id, value);
+        }
+        let lane = self.forms(&[visit::substitute(&lane, &values)], &r.block.name)?.remove(0);
+        if !lane.uses(&|v| vars.contains(&v)) {
+            return Ok(None);
+        }
+        let Some((loops, bits)) = self.told_apart(&fors, &vars, &lane) else {
+            return Err(LowerError::Unsupported {
+                what: "a buffer of scope warp whose lanes are no bits of the loops' variables".into(),
+                place: At::block(&r.block.name),
+                remedy: "index its last but one dimension as fragments of mma.sync have it".into(),
+            });
+        };
+        let packed = self.nest.is_packed(self.program, *buffer);
+        self.of_each_lane(&loops, &bits, inner, packed, around).map(Some)
+    }
+
+    /// Which bits of the loops' variables are the lane's.
+    fn told_apart<'l>(
+        &self,
+        fors: &[(&'l For, i64)],
+        vars: &[VarId],
+        lane: &Linear,
+    ) -> Option<(Vec<Elements<'l>>, Vec<Bit>)> {
+        let ranges = &self.nest.ranges;
+        let lane_at = |point: &[i64]| {
+            let map = vars.iter().zip(point).map(|(v, n)| (*v, Linear::of(*n))).collect();
+            lane.substitute(&map, ranges).as_constant()
+        };
+        let alone =
+            |d: usize, n: i64| lane_at(&(0..vars.len()).map(|at| if at == d { n } else { 0 }).collect::<Vec<_>>());
+        let (mut loops, mut bits) = (Vec::new(), Vec::new());
+        for (d, (of, extent)) in fors.iter().enumerate() {
+            let all = (0..*extent).map(|n| alone(d, n)).collect::<Option<Vec<_>>>()?;
+            let again = |low: &i64| (*low..*extent).all(|n| all[n as usize] == all[(n % low) as usize]);
+            let low = (0..16).map(|bit| 1_i64 << bit).find(again)?;
+            loops.push(Elements { of, extent: *extent, low });
+            for at in 0..low.trailing_zeros() {
+                let turned = all[1 << at];
+                let is_bit = turned == 0 || (turned > 0 && turned < LANES && turned.count_ones() == 1);
+                is_bit.then_some(())?;
+                bits.push(Bit { of: d, at, lane: (turned != 0).then(|| turned.trailing_zeros()) });
+            }
+        }
+        let mut known: Vec<u32> = bits.iter().filter_map(|bit| bit.lane).collect();
+        known.sort_unstable();
+        (known == [0, 1, 2, 3, 4] && bits.len() <= 16).then_some(())?;
+        // What a bit turns it turns whatever the others are.
+        (0..1_i64 << bits.len())
+            .all(|number| {
+                let (mut point, mut expected) = (vec![0; vars.len()], 0);
+                for (_, bit) in bits.iter().enumerate().filter(|(n, _)| number >> n & 1 == 1) {
+                    point[bit.of] += 1_i64 << bit.at;
+                    expected += bit.lane.map_or(0, |lane| 1_i64 << lane);
+                }
+                lane_at(&point) == Some(expected)
+            })
+            .then_some((loops, bits))
+    }
+
+    /// The loops of each lane: over what is beyond the low bits, then over those of the low bits that are not the lane's.
+    fn of_each_lane(
+        &mut self,
+        loops: &[Elements<'_>],
+        bits: &[Bit],
+        inner: &Stmt,
+        packed: bool,
+        around: &Around,
+    ) -> Result<Vec<Node>, LowerError> {
+        let lane = self.lane()?;
+        let mut inside = around.clone();
+        let mut made: Vec<(VarId, String, i64, LoopKind)> = Vec::new();
+        // The innermost loop's bits count first.
+        let mut counting: Vec<(usize, u32)> =
+            bits.iter().filter(|bit| bit.lane.is_none()).map(|bit| (bit.of, bit.at)).collect();
+        counting.sort_by_key(|(of, at)| (std::cmp::Reverse(*of), *at));
+        let held = 1_i64 << counting.len();
+        let each = self.nest.fresh(held);
+        for (d, Elements { of, extent, low }) in loops.iter().enumerate() {
+            let var = |id: VarId| Expr::Var(Var { id, name: of.var.name.clone(), dtype: of.var.dtype });
+            let number = |n: i64| int(n, of.var.dtype);
+            let binary = |op, a: Expr, b: Expr| Expr::Binary(op, Arc::new(a), Arc::new(b));
+            let digit = |of: VarId, from: u32, count: u32, to: u32| {
+                let above = binary(BinOp::FloorDiv, var(of), number(1 << from));
+                binary(BinOp::Mul, binary(BinOp::FloorMod, above, number(1 << count)), number(1 << to))
+            };
+            let mut value = number(0);
+            if extent > low {
+                let beyond = (extent + low - 1) / low;
+                let id = self.nest.fresh(beyond);
+                let kind = if of.kind == ForKind::Unrolled { LoopKind::Unrolled } else { LoopKind::Serial };
+                made.push((id, of.var.name.to_string(), beyond, kind));
+                value = binary(BinOp::Mul, var(id), number(*low));
+            }
+            // Neighbouring bits of one number that are neighbouring bits of the other: of which, from, how many, to.
+            let mut digits: Vec<(VarId, u32, u32, u32)> = Vec::new();
+            for own in bits.iter().filter(|own| own.of == d) {
+                let counted = || counting.iter().position(|c| *c == (d, own.at)).unwrap_or_default() as u32;
+                let (of, from) = own.lane.map_or_else(|| (each, counted()), |from| (lane, from));
+                match digits.last_mut() {
+                    Some((same, first, count, to))
+                        if *same == of && *first + *count == from && *to + *count == own.at =>
+                    {
+                        *count += 1;
+                    }
+                    _ => digits.push((of, from, 1, own.at)),
+                }
+            }
+            for (of, from, count, to) in digits {
+                value = binary(BinOp::Add, value, digit(of, from, count, to));
+            }
+            if extent % low != 0 {
+                let exists = self.clauses(&binary(BinOp::Lt, value.clone(), number(*extent)), &inside)?;
+                join(&mut inside.guards, exists);
+            }
+            inside.values.insert(of.var.id, value);
+        }
+        if held > 1 {
+            made.push((each, "held".into(), held, LoopKind::Vectorized));
+        } else {
+            self.nest.ranges.insert(each, (0, 0));
+        }
+        let mut nodes = self.stmt(inner, &inside)?;
+        if let ([Node::Leaf(leaf)], true, false) = (nodes.as_mut_slice(), packed, made.is_empty()) {
+            let loops = made.iter().map(|(id, ..)| *id).collect();
+            leaf.instruction = Some(Arc::new(Instruction { name: "a fragment".into(), what: What::Hold, loops }));
+        }
+        Ok(made.into_iter().rev().fold(nodes, |body, (var, name, extent, kind)| {
+            let child_sizes = vec![body.len()];
+            vec![Node::Loop(Loop {
+                var,
+                name,
+                extent,
+                steps: None,
+                kind,
+                annotations: Annotations::new(),
+                body,
+                child_sizes,
+            })]
+        }))
+    }
+
+    /// Whether a statement accesses what lanes hold.
+    pub(super) fn of_lanes(&self, stmt: &Stmt) -> bool {
+        let mut found = false;
+        visit::walk_stmt(stmt, &mut |s| {
+            if let Stmt::Store { buffer, value, .. } = s {
+                found |= self.is_held(*buffer) || visit::loads(value).iter().any(|(b, _)| self.is_held(*b));
+            }
+        });
+        found
+    }
+
+    /// A value, registers in it as [`Builder::of_own_lane`] has them.
+    pub(super) fn of_own_lanes(&mut self, value: Expr, around: &Around) -> Result<Expr, LowerError> {
+        let held: HashSet<BufferId> =
+            visit::loads(&value).into_iter().map(|(b, _)| b).filter(|b| self.is_held(*b)).collect();
+        held.into_iter().try_fold(value, |value, b| {
+            let mut failed = None;
+            let value = visit::replace_loads(&value, b, &mut |at| match self.of_own_lane(b, at, around) {
+                Ok(at) => Expr::Load(b, at),
+                Err(error) => {
+                    failed = Some(error);
+                    Expr::Load(b, Vec::new())
+                }
+            });
+            failed.map_or(Ok(value), Err)
+        })
+    }
+
+    /// The indices of an access: of a buffer that lanes hold, those of a lane's own registers.
+    pub(super) fn of_own_lane(&mut self, b: BufferId, at: Vec<Expr>, around: &Around) -> Result<Vec<Expr>, LowerError> {
+        let Some(d) = at.len().checked_sub(2).filter(|_| self.is_held(b)) else { return Ok(at) };
+        let lane = self.lane()?;
+        if !around.multiplies {
+            let own = self.forms(&at[d..=d], &around.block)?.remove(0).joined(&self.nest.ranges);
+            if own != Linear::var(lane) {
+                return Err(LowerError::Unsupported {
+                    what: format!("a register of {} that another lane of the warp holds", self.program.buffer(b).name),
+                    place: At::block(&around.block),
+                    remedy: "a lane reads and writes its own; instructions of mma.sync alone cross lanes".into(),
+                });
+            }
+        }
+        let mut at = at;
+        at[d] = int(0, satune_ir::affine::index_type(&at[d]));
+        Ok(at)
+    }
+}
+
+/// Loops in each other around one block: with their extents, the block as a statement, and the block.
+#[allow(clippy::type_complexity)]
+fn chain(l: &For) -> Option<(Vec<(&For, i64)>, &Stmt, &BlockRealize)> {
+    let (mut loops, mut l) = (Vec::new(), l);
+    loop {
+        let plain = matches!(l.kind, ForKind::Serial | ForKind::Unrolled | ForKind::Vectorized);
+        let extent =
+            constant(&l.extent).filter(|n| plain && (1..=1 << 12).contains(n) && constant(&l.min) == Some(0))?;
+        loops.push((l, extent));
+        match l.body.as_ref() {
+            Stmt::For(inner) => l = inner,
+            inner @ Stmt::Realize(r) => return r.block.init.is_none().then_some((loops, inner, r)),
+            _ => return None,
+        }
+    }
+}

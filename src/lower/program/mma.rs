@@ -1,0 +1,287 @@
+//! Instructions of `mma.sync` in scheduled programs: multiplications on registers that lanes hold, and the loads of such registers.
+//!
+//! A multiplication is a block that is an intrinsic. A load is a copy from shared memory, in loops over what a lane holds (see
+//! [`super::lanes`]); how it is written is decided here:
+//!
+//! ```text
+//!   for a, b, e in T.grid(2, 2, 2):                                        ldmatrix.x4: matrix m = l // 8 is word m of the registers,
+//!       W[l, 4 * b + 2 * a + e] = S[a * 8 + l // 4, b * 8 + l % 4 * 2 + e]   ->   l gives the place of its row l % 8: S[m % 2 * 8 + l % 8, m // 2 * 8]
+//! ```
+//! `ldmatrix` gives lane l word l % 4 of row l // 4 of each matrix, transposed unit l // 4 of rows 2 (l % 4) and the next. Whether a copy is
+//! that is seen by taking the one from the other: nothing is left.
+use super::emit::{guarded, Emitter};
+use super::error::LowerError;
+use super::guards::missing;
+use super::linear::Linear;
+use super::matrix::{strange, Instruction, LANE_TAG};
+use super::nest::{Leaf, Nest};
+use super::pred::Pred;
+use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, WarpOp};
+use crate::lower::index::{add, c};
+use satune_ir::term::tensor::Mma;
+use satune_ir::{Attr, Expr, VarId};
+use satune_rewrites::intrinsics::{mma, mma_sync};
+use satune_rewrites::keys;
+use std::collections::HashMap;
+
+/// Bytes of a row of a matrix that `ldmatrix` loads.
+const ROW_BYTES: i64 = 16;
+
+/// An instruction, so often side by side along n; whether the description has B's factors first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multiplication {
+    op: Mma,
+    pairs: i64,
+    swapped: bool,
+}
+
+/// The multiplication that an intrinsic of the name is.
+pub fn named(name: &str) -> Option<Multiplication> {
+    let pair = || mma::pair(name).map(|op| Multiplication { op, pairs: 2, swapped: false });
+    mma_sync::named(name).map(|(op, swapped)| Multiplication { op, pairs: 1, swapped }).or_else(pair)
+}
+
+impl Emitter<'_> {
+    /// A multiplication, or several side by side along n.
+    pub(super) fn multiply(
+        &mut self,
+        leaf: &Leaf,
+        what: &Instruction,
+        Multiplication { op, pairs, swapped }: Multiplication,
+        when: &[Pred],
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let refused = |why: &str| strange(&what.name, &leaf.block, why);
+        let mut factors: Vec<_> = leaf.reads.iter().filter(|(b, _)| *b != leaf.target).collect();
+        if swapped {
+            factors.reverse();
+        }
+        let [(a, a_at), (b, b_at)] = factors.as_slice() else { return Err(refused("it has other operands")) };
+        let b_words = op.fragment_words()[1] * i64::from(op.word());
+        let first_of = |form: &Linear| {
+            let first = what.loops.iter().map(|v| (*v, Linear::of(0))).collect();
+            form.substitute(&first, &self.nest.ranges)
+        };
+        let mut places = Vec::new();
+        for (buffer, at) in [(leaf.target, &leaf.at), (*a, a_at), (*b, b_at)] {
+            let (array, form) = self.element(buffer, at)?;
+            let first = first_of(&form);
+            if first.uses(&|v| self.nest.thread(v).is_some()) {
+                return Err(refused("lanes have different registers"));
+            }
+            let Some(register) = at.last() else { return Err(refused("it has other operands")) };
+            if form.plus(&first, -1) != register.plus(&first_of(register), -1) {
+                return Err(refused("the registers of a fragment are no neighbours"));
+            }
+            places.push((array, first));
+        }
+        let places: Vec<_> = places.into_iter().map(|(array, first)| (array, self.plain_index(&first))).collect();
+        let part =
+            |(array, index): &(ArrayId, Index), by: i64, number: i64| (*array, add(index.clone(), c(by * number)));
+        let list = (0..pairs).map(|number| {
+            let d = part(&places[0], 4, number);
+            let (a, b) = (places[1].clone(), part(&places[2], b_words, number));
+            Stmt::Warp(WarpOp::Mma { op, d, a, b })
+        });
+        let list = list.collect();
+        Ok(guarded(self.condition(when), list))
+    }
+
+    /// What lanes hold is loaded or cleared, in words of their registers.
+    pub(super) fn hold(&mut self, leaf: &Leaf, what: &Instruction, when: &[Pred]) -> Result<Vec<Stmt>, LowerError> {
+        let refused = |why: &str| strange(&what.name, &leaf.block, why);
+        let (array, to) = self.element(leaf.target, &leaf.at)?;
+        let dtype = self.array(array).dtype;
+        let per_word = i64::from(4 / dtype.bytes().clamp(1, 4));
+        // The innermost loop counts the elements of a word.
+        let (each, loops) = match what.loops.split_last() {
+            Some((each, loops)) if per_word > 1 => (Some(*each), loops),
+            _ => (None, what.loops.as_slice()),
+        };
+        let whole = each.is_none_or(|v| {
+            self.nest.ranges.get(&v) == Some(&(0, per_word - 1)) && to.split_var(v).is_some_and(|(unit, _)| unit == 1)
+        });
+        if !whole {
+            return Err(refused("the elements of a lane's words are no neighbours"));
+        }
+        let mut words =
+            self.words(&to, each, loops).ok_or_else(|| refused("which registers are meant is not known"))?;
+        words.sort_by_key(|word| word.at);
+        let first = to.substitute(&zeros(each.iter().chain(loops)), &self.nest.ranges);
+        let source = match (&leaf.value, leaf.reads.as_slice()) {
+            (Expr::Load(..), [(b, at)]) if self.program.buffer(*b).dtype == dtype => {
+                let inside = !self.is_global(*b) || missing(self.program, *b, at, when, &self.nest.ranges).is_empty();
+                Some(self.element(*b, at)?).filter(|_| inside)
+            }
+            _ => None,
+        };
+        let most = match leaf.annotations.get(keys::LDMATRIX) {
+            Some(Attr::Int(count @ (1 | 2 | 4))) => *count as usize,
+            _ => 4,
+        };
+        let shared = source.as_ref().filter(|(src, _)| self.array(*src).space == Space::Shared);
+        let lines = shared.and_then(|(src, from)| Some((*src, self.lines(from, each, per_word)?)));
+        let (mut list, mut rest) = (Vec::new(), words.as_slice());
+        while let Some(word) = rest.first() {
+            let dst_index = self.plain_index(&first.shifted(word.at));
+            let fits = |count: &usize| *count <= most.min(rest.len()) && follow(&rest[..*count], per_word);
+            let matrices = lines.as_ref().and_then(|(src, lines)| {
+                [4, 2, 1].into_iter().filter(fits).find_map(|count| {
+                    let row = self.rows(&lines.rows, &rest[..count], loops)?;
+                    let aligned = row.scaled(dtype.bytes().into()).multiple_of(ROW_BYTES);
+                    aligned.then_some((count, *src, row, lines.transposed))
+                })
+            });
+            let taken = match matrices {
+                Some((count, src, row, transposed)) => {
+                    let (dst, src_index) = (array, self.index(src, &row, "row"));
+                    let op = WarpOp::LoadMatrix { dst, dst_index, src, src_index, count: count as u32, transposed };
+                    list.push(Stmt::Warp(op));
+                    count
+                }
+                None => {
+                    list.push(self.word(leaf, (array, dst_index), (each, loops), word, source.as_ref())?);
+                    1
+                }
+            };
+            rest = &rest[taken..];
+        }
+        Ok(guarded(self.condition(when), list))
+    }
+
+    /// The words that loops run over: where each is among the registers, as a distance from the first.
+    fn words(&self, to: &Linear, each: Option<VarId>, loops: &[VarId]) -> Option<Vec<Word>> {
+        let ranges = &self.nest.ranges;
+        let first = to.substitute(&zeros(each.iter().chain(loops)), ranges);
+        let mut points: Vec<Vec<i64>> = vec![Vec::new()];
+        for v in loops {
+            let most = ranges.get(v)?.1;
+            points = points.iter().flat_map(|p| (0..=most).map(|n| [p.as_slice(), &[n]].concat())).collect();
+        }
+        let word = |values: Vec<i64>| {
+            let mut map = zeros(each.iter());
+            map.extend(loops.iter().zip(&values).map(|(v, n)| (*v, Linear::of(*n))));
+            let at = to.substitute(&map, ranges).plus(&first, -1).as_constant()?;
+            Some(Word { values, at })
+        };
+        points.into_iter().map(word).collect()
+    }
+
+    /// Where the rows of matrices begin that a copy is a load of.
+    fn lines(&self, from: &Linear, each: Option<VarId>, per_word: i64) -> Option<Lines> {
+        let (nest, ranges) = (self.nest, &self.nest.ranges);
+        let lane = Linear::var(lane(nest)?);
+        let instead = |lane_is: Linear, each_is: Linear| {
+            let mut map = HashMap::from([(self::lane(nest)?, lane_is)]);
+            map.extend(each.map(|v| (v, each_is)));
+            Some(from.substitute(&map, ranges))
+        };
+        let own = each.map_or(Linear::of(0), Linear::var);
+        let nothing = |form: Linear| form.joined(ranges).as_constant() == Some(0);
+        // Word l % 4 of row l // 4.
+        let start = instead(lane.divided(4, ranges).scaled(4), Linear::of(0))?;
+        let within = lane.remainder(4, ranges).scaled(per_word).plus(&own, 1);
+        if nothing(from.plus(&start, -1).plus(&within, -1)) {
+            let rows = instead(lane.remainder(8, ranges).scaled(4), Linear::of(0))?;
+            return Some(Lines { rows, transposed: false });
+        }
+        // Unit l // 4 of rows 2 (l % 4) and the next.
+        let start = instead(lane.remainder(4, ranges), own)?;
+        if per_word == 2 && nothing(from.plus(&start, -1).plus(&lane.divided(4, ranges), -1)) {
+            let row = lane.remainder(8, ranges);
+            let rows = instead(row.divided(2, ranges), row.remainder(2, ranges))?;
+            return Some(Lines { rows, transposed: true });
+        }
+        None
+    }
+
+    /// The place of a lane's row of matrices, which are these words, one after the other.
+    fn rows(&self, rows: &Linear, words: &[Word], loops: &[VarId]) -> Option<Linear> {
+        let ranges = &self.nest.ranges;
+        let matrix = Linear::var(lane(self.nest)?).divided(8, ranges);
+        let bits = [matrix.remainder(2, ranges), matrix.divided(2, ranges)];
+        let mut map = HashMap::new();
+        for (d, v) in loops.iter().enumerate() {
+            let value = |number: usize| words.get(number).map_or(0, |word| word.values[d]);
+            let (first, steps) = (value(0), [value(1), value(2)].map(|n| n - value(0)));
+            let form = match words.len() {
+                4 if value(3) == first + steps[0] + steps[1] => bits[0].scaled(steps[0]).plus(&bits[1], steps[1]),
+                2 => bits[0].scaled(steps[0]),
+                1 => Linear::of(0),
+                _ => return None,
+            };
+            map.insert(*v, form.shifted(first));
+        }
+        Some(rows.substitute(&map, ranges))
+    }
+
+    /// A word of a lane's registers: neighbours at once, or element by element.
+    fn word(
+        &mut self,
+        leaf: &Leaf,
+        (array, index): (ArrayId, Index),
+        (each, loops): (Option<VarId>, &[VarId]),
+        word: &Word,
+        source: Option<&(ArrayId, Linear)>,
+    ) -> Result<Stmt, LowerError> {
+        let bytes = self.array(array).dtype.bytes();
+        let width = 4 / bytes.clamp(1, 4);
+        let values = |element: i64| {
+            let values = loops.iter().zip(&word.values).map(|(v, n)| (*v, *n));
+            values.chain(each.map(|v| (v, element))).collect::<Vec<_>>()
+        };
+        if let Some((src, from)) = source {
+            let neighbours = each.is_none_or(|v| from.split_var(v).is_some_and(|(unit, _)| unit == 1));
+            let map = values(0).into_iter().map(|(v, n)| (v, Linear::of(n))).collect();
+            let from = from.substitute(&map, &self.nest.ranges);
+            if neighbours && from.multiple_of(width.into()) {
+                let src_index = self.index(*src, &from, "from");
+                let (dst, dst_index, src, zero_unless) = (array, index, *src, Cond::True);
+                return Ok(Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless });
+            }
+        }
+        let mut value = |element: i64| {
+            let at: Vec<_> = values(element).into_iter().map(|(v, n)| (v, self.env.insert(v, c(n)))).collect();
+            let value = self.leaf_value(leaf, &[]);
+            for (v, before) in at {
+                match before {
+                    Some(index) => self.env.insert(v, index),
+                    None => self.env.remove(&v),
+                };
+            }
+            value
+        };
+        match bytes {
+            2 => {
+                let [low, high] = [value(0)?, value(1)?];
+                Ok(Stmt::Warp(WarpOp::Pack { dst: (array, index), low, high }))
+            }
+            4 => Ok(Stmt::Store { array, index, value: value(0)? }),
+            _ => Err(strange("a fragment of bytes", &leaf.block, "its words are no neighbours in one buffer")),
+        }
+    }
+}
+
+/// A word of a lane's registers: the values of the loops, and where it is.
+struct Word {
+    values: Vec<i64>,
+    at: i64,
+}
+
+/// Where a lane's row begins, by the words' loops and with the lane's number as that of a row, modulo 8.
+struct Lines {
+    rows: Linear,
+    transposed: bool,
+}
+
+fn lane(nest: &Nest) -> Option<VarId> {
+    nest.threads.iter().find(|t| t.tag == LANE_TAG).map(|t| t.var)
+}
+
+fn zeros<'v>(vars: impl Iterator<Item = &'v VarId>) -> HashMap<VarId, Linear> {
+    vars.map(|v| (*v, Linear::of(0))).collect()
+}
+
+/// Whether words follow each other.
+fn follow(words: &[Word], per_word: i64) -> bool {
+    words.windows(2).all(|pair| pair[1].at == pair[0].at + per_word)
+}
