@@ -4,7 +4,7 @@
 //! TVM's descriptions have an operand's registers where its rows as they are stored would be, whichever side of the product they are and
 //! however they lie. Where lanes hold them is said beside ([`super::Intrinsic::held`]).
 use super::registry::{Lie, Registry};
-use super::text::{cast, function, short, zero};
+use super::text::{cast, function, zero};
 use satune_ir::term::tensor::Mma;
 
 /// Thread and register that hold element (i, j) of a 16 x 16 tile of results or of 16-bit operands.
@@ -15,6 +15,30 @@ fn tile(i: &str, j: &str) -> String {
 /// Thread and register that hold element (n, k) of a 16-bit B: each half of n goes to one multiplication.
 fn tile_of_b(n: &str, k: &str) -> String {
     format!("4 * ({n} % 8) + {k} % 8 // 2, 4 * ({n} // 8) + {k} // 8 * 2 + {k} % 2")
+}
+
+/// The same of operands of 8 bits, 16 rows of 32 along k.
+fn bytes_tile(i: &str, k: &str) -> String {
+    format!("4 * ({i} % 8) + {k} % 16 // 4, 8 * ({k} // 16) + {i} // 8 * 4 + {k} % 4")
+}
+
+/// The same of a B of 8 bits.
+fn bytes_tile_of_b(n: &str, k: &str) -> String {
+    format!("4 * ({n} % 8) + {k} % 16 // 4, 8 * ({n} // 8) + {k} // 16 * 4 + {k} % 4")
+}
+
+/// A B of 8 bits, stored by rows of k, as TVM's description has it.
+fn bytes_tile_across(k: &str, n: &str) -> String {
+    format!("{k} % 16 // 4 + 4 * ({n} % 8), 8 * ({n} // 8) + {k} // 16 * 4 + {k} % 4")
+}
+
+/// Elements along k, and registers of a lane.
+fn extents(dtype: &str) -> (i64, i64) {
+    match dtype {
+        "tfloat32" => (8, 4),
+        dtype if BYTES.contains(&dtype) => (32, 16),
+        _ => (16, 8),
+    }
 }
 
 /// The same of a tf32 operand of 16 rows and 8 columns along k: in A the rows differ first, in B (whose rows are
@@ -44,17 +68,66 @@ pub(super) fn register(registry: &mut Registry) {
         load(registry, "tfloat32", scope, false, false);
         load(registry, "tfloat32", scope, true, true);
     }
+    for dtype in BYTES {
+        for (b, transposed) in [(false, false), (true, false), (true, true)] {
+            load(registry, dtype, "shared", b, transposed);
+        }
+    }
     for (input, output) in [("float16", "float32"), ("float16", "float16"), ("bfloat16", "float32")] {
         for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
             sync(registry, input, output, a, b);
         }
     }
     sync(registry, "tfloat32", "float32", false, true);
-    for dtype in ["float32", "float16"] {
+    for dtype in BYTES {
+        for b_transposed in [false, true] {
+            sync(registry, dtype, sums_of_bytes(dtype), false, b_transposed);
+        }
+    }
+    for dtype in ["float32", "float16", "int32"] {
         fill(registry, dtype);
         for scope in ["global", "shared", "shared.dyn"] {
-            store(registry, dtype, scope);
+            for simple in [false, true] {
+                store(registry, dtype, scope, simple);
+            }
         }
+    }
+}
+
+/// Adds an intrinsic, with what TVM has of the family.
+fn add(registry: &mut Registry, lie: Lie, name: String, texts: [String; 2]) {
+    let is_tvms = match name.split('_').collect::<Vec<_>>()[1..] {
+        ["ldmatrix", operand, ..] => operand != "bf16" && operand != "tf32",
+        ["store", _, sums, ref to @ ..] => match to {
+            ["global", ""] => true,
+            ["shared", "dyn", "simple", ""] => sums != "i32",
+            ["shared", "dyn", ""] => sums == "f32",
+            _ => false,
+        },
+        ["fill", ..] => true,
+        [ref types, ..] => !types.starts_with("bf16") && !types.starts_with("tf32"),
+        [] => false,
+    };
+    registry.entry(lie, !is_tvms, name, texts);
+}
+
+/// Operands of 8 bits: 32 of them along k.
+const BYTES: [&str; 3] = ["int8", "float8_e4m3fn", "float8_e5m2"];
+
+fn sums_of_bytes(dtype: &str) -> &'static str {
+    if dtype == "int8" {
+        "int32"
+    } else {
+        "float32"
+    }
+}
+
+/// A type as these names have it.
+fn short(dtype: &str) -> &'static str {
+    match dtype {
+        "int8" => "i8",
+        "int32" => "i32",
+        other => super::text::short(other),
     }
 }
 
@@ -68,30 +141,46 @@ fn suffix(scope: &str) -> &'static str {
 
 /// `ldmatrix`: each thread names the row that it loads, and receives its registers of four matrices of 8 rows.
 fn load(registry: &mut Registry, dtype: &str, scope: &str, b: bool, transposed: bool) {
-    let narrow = dtype == "tfloat32";
-    let (columns, registers) = if narrow { (8, 4) } else { (16, 8) };
+    let (narrow, bytes) = (dtype == "tfloat32", BYTES.contains(&dtype));
+    let (k, registers) = extents(dtype);
+    let across = bytes && b && !transposed;
+    let (rows, columns) = if across { (k, 16) } else { (16, k) };
     let shared = |strides: &str| {
-        format!("shared: T.Buffer((16, {columns}), \"{dtype}\"{strides}, scope=\"{scope}\", offset_factor={columns})")
+        format!(
+            "shared: T.Buffer(({rows}, {columns}), \"{dtype}\"{strides}, scope=\"{scope}\", offset_factor={columns})"
+        )
     };
     let warp = warp("warp", registers, dtype, columns);
-    let (reads, writes) = (format!("shared[0:16, 0:{columns}]"), format!("warp[0:32, 0:{registers}]"));
-    let place = if narrow { narrow_tile("v0", "v1", b) } else { tile("v0", "v1") };
+    let (reads, writes) = (format!("shared[0:{rows}, 0:{columns}]"), format!("warp[0:32, 0:{registers}]"));
+    let place = match (narrow, bytes, across) {
+        (true, ..) => narrow_tile("v0", "v1", b),
+        (_, true, true) => bytes_tile_across("v0", "v1"),
+        (_, true, false) => bytes_tile("v0", "v1"),
+        _ => tile("v0", "v1"),
+    };
     let copied_to = |place: &str| {
         format!(
-            "for ax0, ax1 in T.grid(16, {columns}):\n    with T.sblock(\"shared_warp\"):\n        v0, v1 = \
+            "for ax0, ax1 in T.grid({rows}, {columns}):\n    with T.sblock(\"shared_warp\"):\n        v0, v1 = \
              T.axis.remap(\"SS\", [ax0, ax1])\n        warp[{place}] = shared[v0, v1]\n"
         )
     };
     let description = copied_to(&place);
     let held = match (b, transposed) {
+        _ if narrow || across => None,
+        (true, true) if bytes => Some(bytes_tile_of_b("v0", "v1")),
         (false, false) => None,
         (false, true) => Some(tile("v1", "v0")),
         (true, false) => Some(tile_of_b("v1", "v0")),
         (true, true) => Some(tile_of_b("v0", "v1")),
     };
     let half = columns / 2;
-    let offset = if transposed {
-        format!("shared.strides[0] * 8 * (tx // 16) + shared.strides[0] * (tx % 8) + {half} * (tx % 16 // 8)")
+    let offset = if across {
+        // No instruction transposes bytes: TVM writes a loop, which takes the pitch alone.
+        "shared.strides[0]".into()
+    } else if transposed {
+        // As TVM's text has it for either type.
+        let row = if bytes { "tx % 8 * shared.strides[0]" } else { "shared.strides[0] * (tx % 8)" };
+        format!("shared.strides[0] * 8 * (tx // 16) + {row} + {half} * (tx % 16 // 8)")
     } else {
         format!("shared.strides[0] * (tx % 16) + {half} * (tx // 16)")
     };
@@ -103,13 +192,13 @@ fn load(registry: &mut Registry, dtype: &str, scope: &str, b: bool, transposed: 
     );
     let matrix = if b { "b" } else { "a" };
     let trans = if transposed { "_trans" } else { "" };
-    registry.lying(
-        Lie::Load { target: 0, transposed },
-        format!("mma_ldmatrix_{}_{matrix}{trans}{}", short(dtype), suffix(scope)),
+    let texts = [
         function(&[warp.clone(), shared("")], &reads, &writes, &description),
         function(&[warp.clone(), shared(", strides=(\"s0\", \"s1\")")], &reads, &writes, &implementation),
-    );
-    if let Some(place) = held.filter(|_| !narrow) {
+    ];
+    let name = format!("mma_ldmatrix_{}_{matrix}{trans}{}", short(dtype), suffix(scope));
+    add(registry, Lie::Load { target: 0, transposed }, name, texts);
+    if let Some(place) = held {
         registry.held(function(&[warp, shared("")], &reads, &writes, &copied_to(&place)));
     }
 }
@@ -122,27 +211,26 @@ fn sync_name(input: &str, output: &str, [a, b]: [bool; 2]) -> String {
 /// The instruction of which an intrinsic of the name is two, side by side along n.
 pub fn pair(name: &str) -> Option<Mma> {
     const ORDERS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
-    let of = |op: Mma| match op {
-        Mma::Tf32 => ["tfloat32", "float32"],
-        op => [op.operand().name(), op.accumulator().name()],
-    };
-    let pairs = [Mma::F16, Mma::F16Sums, Mma::Bf16, Mma::Tf32];
-    pairs.into_iter().find(|op| ORDERS.iter().any(|order| sync_name(of(*op)[0], of(*op)[1], *order) == name))
+    let pairs = [Mma::F16, Mma::F16Sums, Mma::Bf16, Mma::S8, Mma::E4m3, Mma::E5m2];
+    let names = |op: Mma| ORDERS.map(|order| sync_name(op.operand().name(), op.accumulator().name(), order));
+    pairs.into_iter().find(|op| names(*op).iter().any(|own| own == name))
 }
 
 /// The multiplication of 16 x k and k x 16.
-fn sync(registry: &mut Registry, input: &str, output: &str, a_transposed: bool, b_transposed: bool) {
-    let narrow = input == "tfloat32";
-    let (k, registers) = if narrow { (8, 4) } else { (16, 8) };
-    let params = [warp("A", registers, input, k), warp("B", registers, input, k), warp("C", 8, output, 16)];
+fn sync(registry: &mut Registry, input: &'static str, output: &'static str, a_transposed: bool, b_transposed: bool) {
+    let (narrow, bytes) = (input == "tfloat32", BYTES.contains(&input));
+    let (k, registers) = extents(input);
+    let columns_of_b = if bytes && !b_transposed { 16 } else { k };
+    let params = [warp("A", registers, input, k), warp("B", registers, input, columns_of_b), warp("C", 8, output, 16)];
     let reads = format!("C[0:32, 0:8], A[0:32, 0:{registers}], B[0:32, 0:{registers}]");
     let writes = "C[0:32, 0:8]";
     let swap = |flag: bool, x: &'static str, y: &'static str| if flag { (y, x) } else { (x, y) };
     let ((a0, a1), (b0, b1)) = (swap(a_transposed, "vi", "vk"), swap(b_transposed, "vk", "vj"));
-    let (a, b) = if narrow {
-        (narrow_tile("vi", "vk", false), narrow_tile("vj", "vk", true))
-    } else {
-        (tile(a0, a1), tile(b0, b1))
+    let (a, b) = match (narrow, bytes, b_transposed) {
+        (true, ..) => (narrow_tile("vi", "vk", false), narrow_tile("vj", "vk", true)),
+        (_, true, true) => (bytes_tile("vi", "vk"), bytes_tile("vj", "vk")),
+        (_, true, false) => (bytes_tile("vi", "vk"), bytes_tile_across("vk", "vj")),
+        _ => (tile(a0, a1), tile(b0, b1)),
     };
     let c = tile("vi", "vj");
     // Types are written as TVM's description has them: it converts to wide results only.
@@ -155,31 +243,34 @@ fn sync(registry: &mut Registry, input: &str, output: &str, a_transposed: bool, 
         )
     };
     let description = multiplied(&a, &b);
-    let name = |t: &str| match t {
+    let name = |t: &'static str| match t {
         "float16" => "fp16",
         "bfloat16" => "bf16",
         "tfloat32" => "tf32",
+        "int8" | "int32" => t,
+        "float8_e4m3fn" => "e4m3",
+        "float8_e5m2" => "e5m2",
         _ => "fp32",
     };
     let half = registers / 2;
-    let (shape, i, o) = (if narrow { "m16n8k8" } else { "m16n8k16" }, name(input), name(output));
+    let (i, o) = (name(input), name(output));
     let start = format!(
-        "    T.ptx_legacy.mma(\"{shape}\", \"row\", \"col\", \"{i}\", \"{i}\", \"{o}\", A.data, A.elem_offset + tx * \
+        "    T.ptx_legacy.mma(\"m16n8k{k}\", \"row\", \"col\", \"{i}\", \"{i}\", \"{o}\", A.data, A.elem_offset + tx * \
          {registers}, B.data, B.elem_offset + tx * {registers}"
     );
     let implementation = format!(
         "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n{start}, C.data, C.elem_offset + tx * 8, \
          T.bool(False))\n{start} + {half}, C.data, C.elem_offset + tx * 8 + 4, T.bool(False))\n"
     );
-    registry.lying(
-        Lie::Multiply { a: a_transposed, b: b_transposed },
-        sync_name(input, output, [a_transposed, b_transposed]),
-        function(&params, &reads, writes, &description),
-        function(&params, &reads, writes, &implementation),
-    );
-    if !narrow {
-        registry.held(function(&params, &reads, writes, &multiplied(&tile("vi", "vk"), &tile_of_b("vj", "vk"))));
-    }
+    let texts = [&description, &implementation].map(|text| function(&params, &reads, writes, text));
+    let lie = Lie::Multiply { a: a_transposed, b: b_transposed };
+    add(registry, lie, sync_name(input, output, [a_transposed, b_transposed]), texts);
+    let held = match (narrow, bytes) {
+        (true, _) => return,
+        (_, true) => multiplied(&bytes_tile("vi", "vk"), &bytes_tile_of_b("vj", "vk")),
+        _ => multiplied(&tile("vi", "vk"), &tile_of_b("vj", "vk")),
+    };
+    registry.held(function(&params, &reads, writes, &held));
 }
 
 fn fill(registry: &mut Registry, dtype: &str) {
@@ -192,14 +283,13 @@ fn fill(registry: &mut Registry, dtype: &str) {
     let implementation = "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n    T.cuda.mma_fill_legacy(8, \
                           C_warp.data, C_warp.elem_offset)\n";
     let writes = "C_warp[0:32, 0:8]";
-    registry.add(
-        format!("mma_fill_16x16_{}", short(dtype)),
-        function(&[warp("C_warp", 8, dtype, 0)], "", writes, &description),
-        function(&[warp("C_warp", 8, dtype, 1)], "", writes, implementation),
-    );
+    let texts = [(0, description.as_str()), (1, implementation)]
+        .map(|(factor, text)| function(&[warp("C_warp", 8, dtype, factor)], "", writes, text));
+    add(registry, Lie::Any, format!("mma_fill_16x16_{}", short(dtype)), texts);
 }
 
-fn store(registry: &mut Registry, dtype: &str, scope: &str) {
+/// `simple`: element by element.
+fn store(registry: &mut Registry, dtype: &str, scope: &str, simple: bool) {
     let target = format!("C: T.Buffer((16, 16), \"{dtype}\", scope=\"{scope}\")");
     let strided =
         format!("C: T.Buffer((16, 16), \"{dtype}\", strides=(\"s0\", \"s1\"), scope=\"{scope}\", offset_factor=1)");
@@ -209,11 +299,17 @@ fn store(registry: &mut Registry, dtype: &str, scope: &str) {
          i1])\n        C[v0, v1] = C_warp[{}]\n",
         tile("v0", "v1")
     );
-    let implementation = "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n    T.cuda.mma_store_legacy(16, \
-                          16, C.access_ptr(\"w\"), C_warp.data, C_warp.elem_offset, C.strides[0])\n";
-    registry.add(
-        format!("mma_store_16x16_{}_{}_", short(dtype), scope.replace('.', "_")),
+    let implementation = if simple {
+        "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n    for local_id in range(8):\n        C[8 * (local_id % 4 // 2) + \
+         tx // 4, 8 * (local_id // 4) + tx % 4 * 2 + local_id % 2] = C_warp[tx, local_id]\n"
+    } else {
+        "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n    T.cuda.mma_store_legacy(16, 16, \
+         C.access_ptr(\"w\"), C_warp.data, C_warp.elem_offset, C.strides[0])\n"
+    };
+    let texts = [
         function(&[warp("C_warp", 8, dtype, 0), target], reads, writes, &description),
         function(&[warp("C_warp", 8, dtype, 1), strided], reads, writes, implementation),
-    );
+    ];
+    let (scope, simple) = (scope.replace('.', "_"), if simple { "simple_" } else { "" });
+    add(registry, Lie::Any, format!("mma_store_16x16_{}_{scope}_{simple}", short(dtype)), texts);
 }

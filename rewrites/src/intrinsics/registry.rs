@@ -70,11 +70,7 @@ pub(super) struct Registry {
 
 impl Registry {
     pub fn add(&mut self, name: impl Into<String>, description: String, implementation: String) {
-        self.lying(Lie::Any, name, description, implementation);
-    }
-
-    pub fn lying(&mut self, lie: Lie, name: impl Into<String>, description: String, implementation: String) {
-        self.entry(lie, false, name, [description, implementation]);
+        self.entry(Lie::Any, false, name, [description, implementation]);
     }
 
     /// An intrinsic that TVM does not have.

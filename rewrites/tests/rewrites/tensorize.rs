@@ -55,9 +55,10 @@ fn every_intrinsic_is_its_description() {
         let (program, block) = description(name);
         let mut s = Schedule::new(program.clone()).unwrap();
         tensorize(&mut s, Node::Block(block), name, true).unwrap_or_else(|e| panic!("{name}: {}", e.detail));
-        // The interpreter knows descriptions only; what clears registers is written out.
+        // The interpreter knows descriptions only; what clears registers, and a store that no instruction does, is written out.
         let fault = interp::equal_on(&program, s.program(), 1);
-        let runs = name.starts_with("mma_fill_m16n8") || name.starts_with("wgmma_fill");
+        let written = ["mma_fill_m16n8", "wgmma_fill"].iter().any(|begin| name.starts_with(begin));
+        let runs = written || name.ends_with("_simple_");
         assert_eq!(fault.is_ok(), runs, "{name}");
         if name.contains("_trans") && !name.contains("load") && !name.contains("ldmatrix") {
             // The instruction is that of operands as they are: how they were loaded makes the difference.

@@ -47,6 +47,7 @@ const FOLLOWED: &[&str] = &[
     "buffer_dim_align",
     "tir.manifest_shared_memory_local_stage",
     satune_rewrites::space::IN_ORDER,
+    satune_rewrites::keys::LDMATRIX,
     INTRINSIC,
 ];
 

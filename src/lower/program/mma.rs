@@ -139,7 +139,7 @@ impl Emitter<'_> {
                     count
                 }
                 None => {
-                    list.push(self.word(leaf, (array, dst_index), (each, loops), word, source.as_ref())?);
+                    list.extend(self.word(leaf, (array, dst_index), (each, loops), word, source.as_ref())?);
                     1
                 }
             };
@@ -222,9 +222,9 @@ impl Emitter<'_> {
         (each, loops): (Option<VarId>, &[VarId]),
         word: &Word,
         source: Option<&(ArrayId, Linear)>,
-    ) -> Result<Stmt, LowerError> {
-        let bytes = self.array(array).dtype.bytes();
-        let width = 4 / bytes.clamp(1, 4);
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let dtype = self.array(array).dtype;
+        let width = 4 / dtype.bytes().clamp(1, 4);
         let values = |element: i64| {
             let values = loops.iter().zip(&word.values).map(|(v, n)| (*v, *n));
             values.chain(each.map(|v| (v, element))).collect::<Vec<_>>()
@@ -236,7 +236,7 @@ impl Emitter<'_> {
             if neighbours && from.multiple_of(width.into()) {
                 let src_index = self.index(*src, &from, "from");
                 let (dst, dst_index, src, zero_unless) = (array, index, *src, Cond::True);
-                return Ok(Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless });
+                return Ok(vec![Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless }]);
             }
         }
         let mut value = |element: i64| {
@@ -250,13 +250,21 @@ impl Emitter<'_> {
             }
             value
         };
-        match bytes {
-            2 => {
-                let [low, high] = [value(0)?, value(1)?];
-                Ok(Stmt::Warp(WarpOp::Pack { dst: (array, index), low, high }))
+        let elements = (0..width.into()).map(&mut value).collect::<Result<Vec<_>, _>>()?;
+        match elements.as_slice() {
+            [one] => Ok(vec![Stmt::Store { array, index, value: one.clone() }]),
+            [low, high] => {
+                let [low, high] = [low, high].map(Clone::clone);
+                Ok(vec![Stmt::Warp(WarpOp::Pack { dst: (array, index), low, high })])
             }
-            4 => Ok(Stmt::Store { array, index, value: value(0)? }),
-            _ => Err(strange("a fragment of bytes", &leaf.block, "its words are no neighbours in one buffer")),
+            _ => {
+                let src = self.vector_registers(array, dtype, width.into(), &[]);
+                let store = |(e, value)| Stmt::Store { array: src, index: c(e), value };
+                let mut list: Vec<Stmt> = (0..).zip(elements).map(store).collect();
+                let (dst, dst_index, src_index, zero_unless) = (array, index, c(0), Cond::True);
+                list.push(Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless });
+                Ok(list)
+            }
         }
     }
 }
