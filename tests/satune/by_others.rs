@@ -18,7 +18,7 @@ use satune_ir::{structural, tvmscript, DType, Program};
 use satune_rewrites::heron::Row;
 use satune_rewrites::space::contraction;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
-use satune_rewrites::Trace;
+use satune_rewrites::{Call, Trace};
 use satune_testing::seed;
 use serde_json::json;
 
@@ -279,6 +279,18 @@ fn on_lanes([operand, sums]: [&str; 2], order: &str, rng: &mut StdRng) -> Trace 
         t.go("vectorize", json!(["$out_v"]));
     }
     Trace::read(&json!({"calls": t.0}).to_string()).unwrap()
+}
+
+/// TVM's descriptions of loads and multiplications agree with each other alone on where registers are.
+#[test]
+fn operands_that_tvms_loads_do_not_fill_are_refused() {
+    let problem = operators::parse("gemm:192,128,64,f16,NT").unwrap();
+    let mut trace = on_lanes(["f16", "f32"], "NT", &mut StdRng::seed_from_u64(seed()));
+    let is_load = |call: &Call| call.op == "tensorize" && format!("{:?}", call.args).contains("ldmatrix_f16_b");
+    trace.calls.retain(|call| !is_load(call));
+    let program = replayed(problem.program(), &trace).unwrap();
+    let refused = lower(&program, &options(&Descriptor::load("a100").unwrap())).unwrap_err().to_string();
+    assert!(refused.contains("B_shared") && refused.contains("mma_ldmatrix"), "{refused}");
 }
 
 /// TVM makes the same programs, of the intrinsics that it has; each is lowered as it is written.

@@ -193,7 +193,7 @@ impl<'s> Search<'_, 's> {
         let begun = self.begun(&plan)?;
         let loops = self.loops(&begun, children[2]);
         let least_loop = loops.first()?.1;
-        if self.least_with(class, [&plan, &plan], least_loop, true)? >= self.worst() {
+        if self.least_with(class, [&plan, &plan], least_loop, true)? >= self.worst_of(self.tile_of(class)) {
             return None;
         }
         let (a, b) = (self.ways_of(children[0]), self.ways_of(children[1]));
@@ -238,8 +238,9 @@ impl<'s> Search<'_, 's> {
         loops
     }
 
-    /// Whether the best order of blocks makes it faster than the k-th best.
+    /// Whether the best order of blocks makes it one of the best.
     fn is_fast(&self, blocks: &mut Blocks<'s>, begun: &Begun<'_>, share: &Share, in_loop: f64) -> bool {
-        self.block_of(begun, share, in_loop).is_some_and(|inner| self.least_ms(blocks, &inner) < self.worst())
+        let inner = self.block_of(begun, share, in_loop);
+        inner.is_some_and(|inner| self.least_ms(blocks, &inner) < self.worst_of(inner.tile))
     }
 }

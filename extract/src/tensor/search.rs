@@ -104,6 +104,9 @@ pub(crate) fn search<'s>(
             outcome.left = bound;
             break;
         }
+        if bound >= search.worst_of(search.tile_of(class)) {
+            continue;
+        }
         match part {
             Part::Blocks(node @ Term::Tensor { node: TensorNode::Wgmma { .. }, .. }) => {
                 outcome.looked.1 += 1;
@@ -208,6 +211,18 @@ impl<'s> Search<'_, 's> {
         }
     }
 
+    /// What a block of a tile has to be faster than: of each tile one is wanted where they are to be different.
+    pub(super) fn worst_of(&self, [m, n, k]: [i64; 3]) -> f64 {
+        let same = self.best.iter().find(|f| self.query.diverse && f.key == (m, n, k));
+        same.map_or_else(|| self.worst(), |f| f.ms)
+    }
+
+    /// The tile of a class's blocks, in terms of the product.
+    pub(super) fn tile_of(&self, class: Id) -> [i64; 3] {
+        let tile = self.space.state(class).product_tile();
+        [tile.m, tile.n, tile.k]
+    }
+
     /// What a block does, decision by decision; `chain`: those made.
     fn block(&mut self, class: Id, below: Id, chain: &mut Vec<&'s Term>) {
         let space = self.space;
@@ -250,7 +265,7 @@ impl<'s> Search<'_, 's> {
                 continue;
             };
             let Ok(inner) = Inner::of(&Kernel::Wgmma(&plan), self.gemm(plan.swapped), self.gpu) else { continue };
-            if self.least_ms(&mut blocks, &inner) >= self.worst() {
+            if self.least_ms(&mut blocks, &inner) >= self.worst_of(inner.tile) {
                 slow.push(*matrix);
                 continue;
             }

@@ -53,7 +53,7 @@ const FOLLOWED: &[&str] = &[
 
 /// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.
 pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result<Nest, LowerError> {
-    let nest = Nest { next_var: program.next_var, roles: lanes::roles(program, stmt), ..Nest::default() };
+    let nest = Nest { next_var: program.next_var, roles: lanes::roles(program, stmt)?, ..Nest::default() };
     let mut builder = Builder { program, nest, reductions, begun: HashSet::new(), partials: HashMap::new() };
     if !reductions.is_empty() {
         builder.note_threads(stmt)?;

@@ -20,7 +20,7 @@ use satune_ir::affine::{constant, int};
 use satune_ir::{
     visit, Annotations, Attr, BinOp, BlockRealize, BufferId, Expr, For, ForKind, Program, Stmt, Var, VarId,
 };
-use satune_rewrites::intrinsics::INTRINSIC;
+use satune_rewrites::intrinsics::{mma, INTRINSIC};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -37,22 +37,48 @@ pub fn is_held(scope: &str) -> bool {
 }
 
 /// The buffers of instructions that multiply.
-pub fn roles(program: &Program, stmt: &Stmt) -> HashMap<BufferId, Role> {
-    let mut roles = HashMap::new();
+///
+/// # Errors
+/// Where something else than TVM's loads fills an operand of TVM's multiplications, whose descriptions agree with each other on where
+/// registers are, and not with where lanes have them.
+pub fn roles(program: &Program, stmt: &Stmt) -> Result<HashMap<BufferId, Role>, LowerError> {
+    let (mut roles, mut paired) = (HashMap::new(), HashSet::new());
+    // Accesses in intrinsics, and all.
+    let mut counts: HashMap<BufferId, [usize; 2]> = HashMap::new();
+    let count = |s: &Stmt, at: usize, counts: &mut HashMap<BufferId, [usize; 2]>| {
+        let Stmt::Store { buffer, value, .. } = s else { return };
+        for b in visit::loads(value).into_iter().map(|(b, _)| b).chain([*buffer]) {
+            counts.entry(b).or_default()[at] += 1;
+        }
+    };
     visit::walk_stmt(stmt, &mut |s| {
+        count(s, 1, &mut counts);
         let Stmt::Realize(r) = s else { return };
         let Some(Attr::Str(name)) = r.block.annotations.get(INTRINSIC) else { return };
-        if !super::matrix::named(name).is_some_and(|i| matches!(i.what, What::Multiply(_))) {
-            return;
-        }
+        let multiplies = super::matrix::named(name).is_some_and(|i| matches!(i.what, What::Multiply(_)));
         visit::walk_stmt(&r.block.body, &mut |s| {
+            count(s, 0, &mut counts);
             let Stmt::Store { buffer, value, .. } = s else { return };
-            roles.extend(visit::loads(value).into_iter().map(|(b, _)| (b, Role::Operand)));
-            roles.insert(*buffer, Role::Sums);
+            if multiplies {
+                let operands = visit::loads(value).into_iter().map(|(b, _)| b).filter(|b| b != buffer);
+                operands.for_each(|b| {
+                    roles.insert(b, Role::Operand);
+                    paired.extend(mma::pair(name).map(|_| b));
+                });
+                roles.insert(*buffer, Role::Sums);
+            }
         });
     });
     roles.retain(|b, _| is_held(&program.buffer(*b).scope));
-    roles
+    let strange = |b: &&BufferId| counts.get(*b).is_some_and(|[known, all]| known != all);
+    match paired.iter().filter(strange).min() {
+        None => Ok(roles),
+        Some(b) => Err(LowerError::Unsupported {
+            what: format!("an access to {}, which mma.sync multiplies, by no intrinsic", program.buffer(*b).name),
+            place: At::default(),
+            remedy: "tensorize its loads with mma_ldmatrix".into(),
+        }),
+    }
 }
 
 impl Nest {
