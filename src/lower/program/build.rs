@@ -48,6 +48,7 @@ const FOLLOWED: &[&str] = &[
     "tir.manifest_shared_memory_local_stage",
     satune_rewrites::space::IN_ORDER,
     satune_rewrites::keys::LDMATRIX,
+    satune_rewrites::keys::ROLLED,
     INTRINSIC,
 ];
 

@@ -13,8 +13,9 @@ use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
 use super::nest::{flag, int_list, Loop, Nest, Node};
 use crate::kernel::{Cond, Index, Stmt, Unroll};
-use crate::lower::index::{add, c, rem};
+use crate::lower::index::{add, c, mul, rem};
 use satune_ir::{Attr, BufferId, Program, VarId};
+use satune_rewrites::keys;
 use std::collections::{HashMap, HashSet};
 
 /// How tiles overlap.
@@ -191,36 +192,75 @@ impl Emitter<'_> {
             }
             commit(&mut out);
         }
+        let lap = |this: &mut Self, k: Index, known: Option<[Index; 2]>| -> Result<Vec<Stmt>, LowerError> {
+            let mut body = Vec::new();
+            if asynchronous {
+                body.push(Stmt::AsyncWait((stages - 2) as u32));
+            }
+            body.push(Stmt::Barrier);
+            match &known {
+                Some([_, fill]) => {
+                    body.extend(this.fill(l, p, copies, (add(k.clone(), c(ahead)), fill.clone()), mode)?)
+                }
+                None if l.extent > ahead => {
+                    let (next, slot) = (this.fresh(), this.fresh());
+                    let mut then = vec![
+                        Stmt::Let { var: next, name: format!("{}_next", l.name), value: add(k.clone(), c(ahead)) },
+                        Stmt::Let { var: slot, name: "fill".into(), value: rem(Index::Var(next), stages) },
+                    ];
+                    then.extend(this.fill(l, p, copies, (Index::Var(next), Index::Var(slot)), mode)?);
+                    body.extend(guarded(Cond::Lt(k.clone(), c(l.extent - ahead)), then));
+                }
+                None => {}
+            }
+            commit(&mut body);
+            let slot = match known {
+                Some([slot, _]) => slot,
+                None => {
+                    let slot = this.fresh();
+                    body.push(Stmt::Let { var: slot, name: "slot".into(), value: rem(k.clone(), stages) });
+                    Index::Var(slot)
+                }
+            };
+            body.extend(this.with(l.var, k, |this| this.with(p.slot, slot, |this| this.nodes(compute)))?);
+            Ok(body)
+        };
+        out.extend(self.in_rounds(l, stages, ahead, compute, &lap)?);
+        Ok(out)
+    }
+
+    /// The laps of a pipelined loop. Of instructions on matrices so many are written out as bring the ring back to where it was, while
+    /// all of them have a next tile: then the slots, of which `lap` is told that which is read and that which is filled, are constants.
+    #[allow(clippy::type_complexity)]
+    fn in_rounds(
+        &mut self,
+        l: &Loop,
+        slots: i64,
+        ahead: i64,
+        compute: &[Node],
+        lap: &dyn Fn(&mut Self, Index, Option<[Index; 2]>) -> Result<Vec<Stmt>, LowerError>,
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let mut matrices = false;
+        leaves(compute, &mut |leaf| matrices |= leaf.instruction.is_some());
+        let rounds =
+            if matrices && !flag(&l.annotations, keys::ROLLED) { (l.extent - ahead).max(0) / slots } else { 0 };
+        let mut out = Vec::new();
+        if rounds > 1 {
+            let (round, tile) = (self.fresh(), self.fresh());
+            let k = add(mul(Index::Var(round), slots), Index::Var(tile));
+            let fill = rem(add(Index::Var(tile), c(ahead)), slots);
+            let body = lap(self, k, Some([Index::Var(tile), fill]))?;
+            let start = c(0);
+            let inner =
+                Stmt::For { var: tile, name: l.name.clone(), start, extent: c(slots), unroll: Unroll::Full, body };
+            let (start, name, body) = (c(0), format!("{}_round", l.name), vec![inner]);
+            out.push(Stmt::For { var: round, name, start, extent: c(rounds), unroll: Unroll::No, body });
+        }
+        let first = if rounds > 1 { rounds * slots } else { 0 };
         let k = self.fresh();
-        let mut body = Vec::new();
-        if asynchronous {
-            body.push(Stmt::AsyncWait((stages - 2) as u32));
-        }
-        body.push(Stmt::Barrier);
-        if l.extent > ahead {
-            let next = self.fresh();
-            let slot = self.fresh();
-            let mut then = vec![
-                Stmt::Let { var: next, name: format!("{}_next", l.name), value: add(Index::Var(k), c(ahead)) },
-                Stmt::Let { var: slot, name: "fill".into(), value: rem(Index::Var(next), stages) },
-            ];
-            then.extend(self.fill(l, p, copies, (Index::Var(next), Index::Var(slot)), mode)?);
-            body.extend(guarded(Cond::Lt(Index::Var(k), c(l.extent - ahead)), then));
-        }
-        commit(&mut body);
-        let slot = self.fresh();
-        body.push(Stmt::Let { var: slot, name: "slot".into(), value: rem(Index::Var(k), stages) });
-        let code =
-            self.with(l.var, Index::Var(k), |this| this.with(p.slot, Index::Var(slot), |this| this.nodes(compute)))?;
-        body.extend(code);
-        out.push(Stmt::For {
-            var: k,
-            name: l.name.clone(),
-            start: c(0),
-            extent: c(l.extent),
-            unroll: Unroll::No,
-            body,
-        });
+        let body = lap(self, Index::Var(k), None)?;
+        let (start, extent) = (c(first), c(l.extent - first));
+        out.push(Stmt::For { var: k, name: l.name.clone(), start, extent, unroll: Unroll::No, body });
         Ok(out)
     }
 
@@ -234,30 +274,29 @@ impl Emitter<'_> {
         let mut out = self.fill(l, p, copies, (c(0), c(0)), Mode::Load)?;
         out.extend(self.fill(l, p, copies, (c(0), c(0)), Mode::Store)?);
         out.push(Stmt::Barrier);
-        let (k, slot, next, other) = (self.fresh(), self.fresh(), self.fresh(), self.fresh());
-        let more = Cond::Lt(Index::Var(k), c(l.extent - 1));
-        let mut body = vec![
-            Stmt::Let { var: slot, name: "slot".into(), value: rem(Index::Var(k), 2) },
-            Stmt::Let { var: next, name: format!("{}_next", l.name), value: add(Index::Var(k), c(1)) },
-        ];
-        let at = || (Index::Var(next), Index::Var(other));
-        let load = self.fill(l, p, copies, at(), Mode::Load)?;
-        body.extend(guarded(more.clone(), load));
-        let code =
-            self.with(l.var, Index::Var(k), |this| this.with(p.slot, Index::Var(slot), |this| this.nodes(compute)))?;
-        body.extend(code);
-        let mut store = vec![Stmt::Let { var: other, name: "fill".into(), value: rem(Index::Var(next), 2) }];
-        store.extend(self.fill(l, p, copies, at(), Mode::Store)?);
-        body.extend(guarded(more, store));
-        body.push(Stmt::Barrier);
-        out.push(Stmt::For {
-            var: k,
-            name: l.name.clone(),
-            start: c(0),
-            extent: c(l.extent),
-            unroll: Unroll::No,
-            body,
-        });
+        let lap = |this: &mut Self, k: Index, known: Option<[Index; 2]>| -> Result<Vec<Stmt>, LowerError> {
+            let more = if known.is_some() { Cond::True } else { Cond::Lt(k.clone(), c(l.extent - 1)) };
+            let (mut body, mut store) = (Vec::new(), Vec::new());
+            let [slot, next, other] = match known {
+                Some([slot, other]) => [slot, add(k.clone(), c(1)), other],
+                None => {
+                    let [slot, next, other] = [0; 3].map(|_| this.fresh());
+                    body.push(Stmt::Let { var: slot, name: "slot".into(), value: rem(k.clone(), 2) });
+                    body.push(Stmt::Let { var: next, name: format!("{}_next", l.name), value: add(k.clone(), c(1)) });
+                    store.push(Stmt::Let { var: other, name: "fill".into(), value: rem(Index::Var(next), 2) });
+                    [slot, next, other].map(Index::Var)
+                }
+            };
+            let at = || (next.clone(), other.clone());
+            let load = this.fill(l, p, copies, at(), Mode::Load)?;
+            body.extend(guarded(more.clone(), load));
+            body.extend(this.with(l.var, k, |this| this.with(p.slot, slot, |this| this.nodes(compute)))?);
+            store.extend(this.fill(l, p, copies, at(), Mode::Store)?);
+            body.extend(guarded(more, store));
+            body.push(Stmt::Barrier);
+            Ok(body)
+        };
+        out.extend(self.in_rounds(l, 2, 1, compute, &lap)?);
         Ok(out)
     }
 }
