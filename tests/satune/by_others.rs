@@ -30,6 +30,16 @@ fn lowered(told: &str, source: &Program, program: &Program, gpu: &Descriptor) {
     assert!(checked.total.matrix > 0, "{told}: nothing is multiplied on tensor cores");
 }
 
+/// What is explored of a scheduled program is what it schedules, and its own schedule is given.
+fn explored_as(told: &str, scheduled: &Program, source: &Program) {
+    let text = tvmscript::print(scheduled);
+    let work = work_of_script("theirs.py", &text).unwrap_or_else(|e| panic!("{told}: {e}\n{text}"));
+    let work = work.workload();
+    structural::equal(work.program(), source)
+        .unwrap_or_else(|e| panic!("{told}: {e:?}\n{text}\n{}", tvmscript::print(work.program())));
+    assert!(matches!(work.given(), Some(GivenSchedule::Program(_))), "{told}");
+}
+
 /// What MetaSchedule and dlight make of products is explored as the product, and is a given schedule that has kernels.
 #[test(slow)]
 fn schedules_of_tvm_on_tensor_cores_have_kernels() {
@@ -69,11 +79,7 @@ fn schedules_of_tvm_on_tensor_cores_have_kernels() {
         if text.contains("_pad") {
             continue;
         }
-        let work = work_of_script("theirs.py", text).unwrap_or_else(|e| panic!("{told}: {e}\n{text}"));
-        let work = work.workload();
-        structural::equal(work.program(), problem.program())
-            .unwrap_or_else(|e| panic!("{told}: {e:?}\n{text}\n{}", tvmscript::print(work.program())));
-        assert!(matches!(work.given(), Some(GivenSchedule::Program(_))), "{told}");
+        explored_as(&told, &theirs, problem.program());
     }
     assert!(found * 3 > asked.len(), "{found} of {}", asked.len());
 }
@@ -314,6 +320,7 @@ fn products_on_lanes_as_tvm_has_them_have_kernels() {
             let trace = on_lanes(types, order, &mut rng);
             let program = replayed(problem.program(), &trace).unwrap_or_else(|e| panic!("{told}: {e}"));
             lowered(&told, problem.program(), &program, &gpu);
+            explored_as(&told, &program, problem.program());
             // TVM does not read what it prints of such instructions: we compare.
             let python = trace.to_python("schedule");
             requests.push(json!({"script": problem.script, "python": python, "verdict": true}));

@@ -12,6 +12,7 @@ mod factored;
 mod flattened;
 mod gather;
 mod grouped;
+mod held;
 mod in_order;
 mod in_place;
 mod instructions;

@@ -16,6 +16,7 @@
 //!
 //! What comes of it is a guess: a schedule need not go through all values, nor in an order that gives the same. So it counts only where
 //! the check of scheduled programs finds that the given program is a schedule of it ([`soundness`]).
+use super::held::as_matrices;
 use super::nests::{misdeclared, nest_of, nest_over, parts, touches, unused};
 use crate::arith::Domains;
 use crate::compute_inline::compute_inline;
@@ -45,7 +46,9 @@ pub(super) fn unscheduled(program: &Program) -> Program {
     }
     let mut plain = described(program);
     views::seen_through(&mut plain.body.block.body);
-    let made = Undone::of(&plain).map(Undone::program);
+    let mut scheduled = plain.clone();
+    as_matrices(&mut scheduled);
+    let made = Undone::of(&scheduled).map(Undone::program);
     made.filter(|made| soundness::check(made, &plain).is_ok()).unwrap_or_else(|| program.clone())
 }
 
