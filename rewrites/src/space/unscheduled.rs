@@ -48,7 +48,7 @@ pub(super) fn unscheduled(program: &Program) -> Program {
     views::seen_through(&mut plain.body.block.body);
     let mut scheduled = plain.clone();
     as_matrices(&mut scheduled);
-    let made = Undone::of(&scheduled).map(Undone::program);
+    let made = Undone::of(&scheduled).and_then(Undone::program);
     made.filter(|made| soundness::check(made, &plain).is_ok()).unwrap_or_else(|| program.clone())
 }
 
@@ -381,14 +381,16 @@ impl Undone {
         Some(Undone { program: out, moved })
     }
 
-    /// Everything taken back that can be.
-    fn program(mut self) -> Program {
+    /// Everything taken back that can be; none where lanes hold something yet, which no kernel but that of the schedule has.
+    fn program(mut self) -> Option<Program> {
         while self.init_joined() || self.result_named() || self.copy_inlined() || self.parts_joined() {}
+        let allocated = &self.program.body.block.alloc_buffers;
+        allocated.iter().all(|id| self.program.buffer(*id).scope != "warp").then_some(())?;
         for id in self.program.body.block.alloc_buffers.clone() {
             let buffer = self.program.buffer_mut(id);
             (buffer.scope, buffer.strides) = ("global".into(), Vec::new());
         }
-        self.program
+        Some(self.program)
     }
 
     fn nests(&self) -> Vec<&Stmt> {

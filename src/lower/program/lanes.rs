@@ -181,7 +181,7 @@ impl Builder<'_> {
         }
         let mut known: Vec<u32> = bits.iter().filter_map(|bit| bit.lane).collect();
         known.sort_unstable();
-        (known == [0, 1, 2, 3, 4] && bits.len() <= 16).then_some(())?;
+        (known == [0, 1, 2, 3, 4] && bits.len() <= 12).then_some(())?;
         // What a bit turns it turns whatever the others are.
         (0..1_i64 << bits.len())
             .all(|number| {

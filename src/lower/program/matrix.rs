@@ -48,9 +48,10 @@ pub fn is_fragment(scope: &str) -> bool {
     scope.starts_with("wmma.")
 }
 
-/// Whether a program has buffers of fragments, or of what lanes hold.
+/// Whether a program has buffers of fragments, or of what lanes hold for `mma.sync`.
 pub fn has_fragments(program: &Program) -> bool {
-    program.buffers.iter().any(|buffer| is_fragment(&buffer.scope) || is_held(&buffer.scope))
+    let scopes = |of: fn(&str) -> bool| program.buffers.iter().any(|buffer| of(&buffer.scope));
+    scopes(is_fragment) || scopes(is_held) && !intrinsics::has_wgmma(program)
 }
 
 /// The program without views, intrinsics as what they compute, with their names.
