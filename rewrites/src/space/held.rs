@@ -32,12 +32,12 @@ struct Tile {
     sides: Vec<(usize, Digits)>,
 }
 
-/// The program with such buffers as matrices; those of which it cannot be told stay.
-pub(super) fn as_matrices(program: &mut Program) {
-    let ids = (0..program.buffers.len() as u32).map(BufferId);
-    let held: Vec<BufferId> = ids.filter(|id| program.buffer(*id).scope == "warp").collect();
+/// Has such buffers as matrices; whether that can be told of all.
+pub(super) fn as_matrices(program: &mut Program) -> bool {
+    let mut held = program.body.block.alloc_buffers.clone();
+    held.retain(|id| program.buffer(*id).scope == "warp");
     for id in held {
-        let Some(tile) = Tile::of(program, id) else { continue };
+        let Some(tile) = Tile::of(program, id) else { return false };
         let (whole, mut body) = (Cell::new(true), program.body.block.body.as_ref().clone());
         tree::each_realize_mut(&mut body, &mut |r| {
             r.block.reads.retain(|region| region.buffer != id);
@@ -56,17 +56,19 @@ pub(super) fn as_matrices(program: &mut Program) {
                 **part = renamed(part, id, id, &there);
             }
         });
-        if whole.get() {
-            *program.body.block.body = body;
-            let buffer = &mut program.buffers[id.0 as usize];
-            buffer.shape.truncate(buffer.shape.len() - 2);
-            buffer.strides.clear();
-            for (d, digits) in &tile.sides {
-                let (tiles, dtype) = (constant(&buffer.shape[*d]).unwrap_or(1), index_type(&buffer.shape[*d]));
-                buffer.shape[*d] = int(tiles << digits.len(), dtype);
-            }
+        if !whole.get() {
+            return false;
+        }
+        *program.body.block.body = body;
+        let buffer = &mut program.buffers[id.0 as usize];
+        buffer.shape.truncate(buffer.shape.len() - 2);
+        buffer.strides.clear();
+        for (d, digits) in &tile.sides {
+            let (tiles, dtype) = (constant(&buffer.shape[*d]).unwrap_or(1), index_type(&buffer.shape[*d]));
+            buffer.shape[*d] = int(tiles << digits.len(), dtype);
         }
     }
+    true
 }
 
 impl Tile {
@@ -149,8 +151,7 @@ fn digits(at: &[Expr], iters: &[IterVar]) -> Option<Vec<(Var, Digits)>> {
     for (d, (var, extent)) in vars.iter().enumerate() {
         let alone = |n: i64| value(&(0..vars.len()).map(|at| if at == d { n } else { 0 }).collect::<Vec<_>>());
         let all = (0..*extent).map(alone).collect::<Option<Vec<_>>>()?;
-        let again =
-            |low: &i64| extent % low == 0 && (*low..*extent).all(|n| all[n as usize] == all[(n % low) as usize]);
+        let again = |low: &i64| (*low..*extent).all(|n| all[n as usize] == all[(n % low) as usize]);
         let low = (0..12).map(|bit| 1_i64 << bit).find(again)?;
         let digit = |at: u32| match all[1 << at] {
             [lane, 0] if lane.count_ones() == 1 => Some(Bit::Lane(lane.trailing_zeros())),

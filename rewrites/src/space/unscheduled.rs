@@ -47,8 +47,7 @@ pub(super) fn unscheduled(program: &Program) -> Program {
     let mut plain = described(program);
     views::seen_through(&mut plain.body.block.body);
     let mut scheduled = plain.clone();
-    as_matrices(&mut scheduled);
-    let made = Undone::of(&scheduled).and_then(Undone::program);
+    let made = as_matrices(&mut scheduled).then(|| Undone::of(&scheduled)).flatten().and_then(Undone::program);
     made.filter(|made| soundness::check(made, &plain).is_ok()).unwrap_or_else(|| program.clone())
 }
 
@@ -221,6 +220,52 @@ fn leaves_of<'p>(stmt: &'p Stmt, around: &Around<'p>, out: &mut Vec<Leaf<'p>>) -
     }
 }
 
+/// `v < bound`.
+fn below(e: &Expr) -> Option<(VarId, i64)> {
+    match e {
+        Expr::Binary(BinOp::Lt, a, b) => match &**a {
+            Expr::Var(v) => Some((v.id, constant(b)?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// From which value of an iterator on both factors of what an update adds are zeros.
+fn zero_from(update: &Stmt, iterator: VarId) -> Option<i64> {
+    fn cast(e: &Expr) -> &Expr {
+        match e {
+            Expr::Cast(_, e) => cast(e),
+            e => e,
+        }
+    }
+    let Stmt::Store { value: Expr::Binary(BinOp::Add, _, added), .. } = update else { return None };
+    let Expr::Binary(BinOp::Mul, a, b) = cast(added) else { return None };
+    let bound = |factor: &Expr| match cast(factor) {
+        padded @ Expr::Select { cond, .. } if is_copied(padded) => {
+            conjuncts(cond).iter().filter_map(below).filter(|(v, _)| *v == iterator).map(|(_, bound)| bound).min()
+        }
+        _ => None,
+    };
+    Some(bound(a)?.max(bound(b)?))
+}
+
+/// Whether a value is an element of a buffer, or one with zeros around it.
+fn is_copied(value: &Expr) -> bool {
+    match value {
+        Expr::Load(..) => true,
+        Expr::Select { then, otherwise, .. } => {
+            let zero = match **otherwise {
+                Expr::Int(n, _) => n == 0,
+                Expr::Float(bits, _) => f64::from_bits(bits) == 0.0,
+                _ => false,
+            };
+            zero && matches!(**then, Expr::Load(..))
+        }
+        _ => false,
+    }
+}
+
 /// The nest of a block with as few iterators as do, spatial ones first.
 fn nest_of_parts(out: &mut Program, name: String, parts: (Vec<IterVar>, Option<Stmt>, Stmt)) -> Stmt {
     let (mut iters, init, body) = joined(out, parts);
@@ -381,11 +426,20 @@ impl Undone {
         Some(Undone { program: out, moved })
     }
 
-    /// Everything taken back that can be; none where lanes hold something yet, which no kernel but that of the schedule has.
+    /// Everything taken back that can be; none where an operand that lanes hold is copied yet: no kernel but the schedule's has that.
     fn program(mut self) -> Option<Program> {
-        while self.init_joined() || self.result_named() || self.copy_inlined() || self.parts_joined() {}
-        let allocated = &self.program.body.block.alloc_buffers;
-        allocated.iter().all(|id| self.program.buffer(*id).scope != "warp").then_some(())?;
+        let of_lanes = self.program.buffers.iter().any(|b| b.scope == "warp");
+        while self.init_joined()
+            || self.result_cut()
+            || self.result_named()
+            || self.copy_inlined()
+            || self.parts_joined()
+        {}
+        let copies = |b: &Block| store(b).is_some_and(|(to, _, value)| self.is_cache(to) && is_copied(value));
+        if of_lanes && self.nests().into_iter().filter_map(block).any(copies) {
+            return None;
+        }
+        self.decide();
         for id in self.program.body.block.alloc_buffers.clone() {
             let buffer = self.program.buffer_mut(id);
             (buffer.scope, buffer.strides) = ("global".into(), Vec::new());
@@ -497,6 +551,78 @@ impl Undone {
         true
     }
 
+    /// Conditions that the iterators of moved blocks decide, as those of padding which was cut; and sums without the zeros that padding
+    /// adds.
+    fn decide(&mut self) {
+        let mut nests: Vec<Stmt> = self.nests().into_iter().cloned().collect();
+        for nest in &mut nests {
+            let Some(b) = block(nest).filter(|b| self.moved.contains(&b.id)) else { continue };
+            let mut iters = b.iter_vars.clone();
+            for iv in iters.iter_mut().filter(|iv| iv.kind == IterKind::Reduce) {
+                let all = constant(&iv.extent);
+                if let Some(bound) = zero_from(&b.body, iv.var.id).filter(|bound| all.is_some_and(|all| *bound < all)) {
+                    iv.extent = int(bound, iv.var.dtype);
+                }
+            }
+            let extent = |v: VarId| iters.iter().find(|iv| iv.var.id == v).and_then(|iv| constant(&iv.extent));
+            let holds = |e: &Expr| below(e).is_some_and(|(v, bound)| extent(v).is_some_and(|extent| extent <= bound));
+            let decided = |e| match e {
+                Expr::Select { cond, then, .. } if conjuncts(&cond).iter().all(holds) => then.as_ref().clone(),
+                e => e,
+            };
+            let of = |s: &Stmt| visit::map_stmt_exprs(s, &mut |e| visit::map_expr(e, &mut |e| decided(e)));
+            let (init, body) = (b.init.as_deref().map(of), of(&b.body));
+            if body != *b.body {
+                *nest = nest_of_parts(&mut self.program, b.name.clone(), (iters, init, body));
+            }
+        }
+        self.set(nests);
+    }
+
+    /// What a schedule computes beyond what is read of it (`pad_einsum`) is not computed.
+    fn result_cut(&mut self) -> bool {
+        let nests = self.nests();
+        let found = self.program.body.block.alloc_buffers.iter().filter(|id| self.is_cache(**id)).find_map(|id| {
+            let touching: Vec<usize> = (0..nests.len()).filter(|n| touches(nests[*n], *id)).collect();
+            let &[at, reader] = touching.as_slice() else { return None };
+            let (writer, reader) = (block(nests[at])?, block(nests[reader])?);
+            let ((to, place, _), (_, _, value)) = (store(writer)?, store(reader)?);
+            let loads: Vec<Vec<Expr>> =
+                visit::loads(value).into_iter().filter(|(b, _)| b == id).map(|(_, at)| at).collect();
+            let [read] = loads.as_slice() else { return None };
+            let iterator = |b: &Block, e: &Expr| match e {
+                Expr::Var(v) => b.iter_vars.iter().position(|iv| iv.var.id == v.id),
+                _ => None,
+            };
+            let mut cut: Vec<(usize, usize, i64)> = Vec::new();
+            for (d, (own, other)) in place.iter().zip(read).enumerate() {
+                let (own, other) = (iterator(writer, own)?, iterator(reader, other)?);
+                let [all, read] = [(writer, own), (reader, other)].map(|(b, n)| constant(&b.iter_vars[n].extent));
+                if read? < all? {
+                    cut.push((d, own, read?));
+                }
+            }
+            (to == *id && self.moved.contains(&writer.id) && !cut.is_empty()).then_some((*id, at, cut))
+        });
+        let Some((id, at, cut)) = found else { return false };
+        let mut nests: Vec<Stmt> = nests.into_iter().cloned().collect();
+        let Some(b) = block(&nests[at]) else { return false };
+        let mut iters = b.iter_vars.clone();
+        for (d, n, extent) in cut {
+            iters[n].extent = int(extent, iters[n].var.dtype);
+            let shape = &mut self.program.buffer_mut(id).shape;
+            shape[d] = iters[n].extent.clone();
+        }
+        let domains = regions::domains_of(&iters);
+        let inside = |s: &Stmt| visit::map_stmt_exprs(s, &mut |e| decided(e, &domains));
+        let (name, init, body) = (b.name.clone(), b.init.as_deref().map(inside), inside(&b.body));
+        nests[at] = nest_of_parts(&mut self.program, name, (iters, init, body));
+        self.moved.extend(block(&nests[at]).map(|b| b.id));
+        self.set(nests);
+        self.declare(id);
+        true
+    }
+
     /// What blocks that access a buffer declare is what they do.
     fn declare(&mut self, buffer: BufferId) {
         let buffers = self.program.buffers.clone();
@@ -518,7 +644,7 @@ impl Undone {
             .into_iter()
             .filter_map(block)
             .filter(|b| self.moved.contains(&b.id))
-            .filter(|b| store(b).is_some_and(|(to, _, value)| self.is_cache(to) && matches!(value, Expr::Load(..))))
+            .filter(|b| store(b).is_some_and(|(to, _, value)| self.is_cache(to) && is_copied(value)))
             .map(|b| b.id)
             .collect();
         copies.into_iter().any(|id| {
