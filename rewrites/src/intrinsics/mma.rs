@@ -105,7 +105,7 @@ fn add(registry: &mut Registry, lie: Lie, name: String, texts: [String; 2]) {
             _ => false,
         },
         ["fill", ..] => true,
-        [ref types, ..] => !types.starts_with("bf16") && !types.starts_with("tf32"),
+        [types, ..] => !types.starts_with("bf16") && !types.starts_with("tf32"),
         [] => false,
     };
     registry.entry(lie, !is_tvms, name, texts);
