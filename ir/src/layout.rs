@@ -137,6 +137,59 @@ impl Layout {
     }
 }
 
+/// Most bits of variables that [`digits`] looks at.
+const MOST_BITS: u32 = 12;
+
+/// The low bits of some variables, which tell numbers: of each variable which number and which bit of it each is, `None` where it is
+/// none. Its bits above these change nothing. `None` in all where one bit turns several, several turn one, or what a bit turns depends
+/// on others; so it is with more than 12 bits, and where a number is not known. `value`: the numbers, by the variables.
+///
+/// ```
+/// let of = |at: &[i64]| Some([at[0] % 8 * 4 + at[1] % 8 / 2]);
+/// let lanes = satune_ir::layout::digits(&[80, 16], &of).unwrap();
+/// assert_eq!(lanes, [vec![Some((0, 2)), Some((0, 3)), Some((0, 4))], vec![None, Some((0, 0)), Some((0, 1))]]);
+/// ```
+#[allow(clippy::type_complexity)]
+pub fn digits<const N: usize>(
+    extents: &[i64],
+    value: &dyn Fn(&[i64]) -> Option<[i64; N]>,
+) -> Option<Vec<Vec<Option<(usize, u32)>>>> {
+    let mut out = Vec::new();
+    for (d, extent) in extents.iter().enumerate() {
+        let alone = |n: i64| value(&(0..extents.len()).map(|at| if at == d { n } else { 0 }).collect::<Vec<_>>());
+        let all = (0..*extent).map(alone).collect::<Option<Vec<_>>>()?;
+        let again = |low: &i64| (*low..*extent).all(|n| all[n as usize] == all[(n % low) as usize]);
+        let low = (0..=MOST_BITS).map(|bit| 1_i64 << bit).find(again)?;
+        let digit = |at: u32| {
+            let mut turned = all[1 << at].iter().enumerate().filter(|(_, n)| **n != 0);
+            match (turned.next(), turned.next()) {
+                (None, _) => Some(None),
+                (Some((of, n)), None) if *n > 0 && n.count_ones() == 1 => Some(Some((of, n.trailing_zeros()))),
+                _ => None,
+            }
+        };
+        out.push((0..low.trailing_zeros()).map(digit).collect::<Option<Vec<_>>>()?);
+    }
+    let bits = |d: usize, digits: &[Option<(usize, u32)>]| -> Vec<_> {
+        (0..).zip(digits).map(|(at, b)| (d, at, *b)).collect()
+    };
+    let all: Vec<(usize, u32, Option<(usize, u32)>)> =
+        out.iter().enumerate().flat_map(|(d, own)| bits(d, own)).collect();
+    let apart = |i: usize| all[i].2.is_none() || all[..i].iter().all(|(.., other)| *other != all[i].2);
+    let whole = |number: i64| {
+        let (mut point, mut expected) = (vec![0; extents.len()], [0; N]);
+        for (_, (d, at, bit)) in all.iter().enumerate().filter(|(n, _)| number >> n & 1 == 1) {
+            point[*d] += 1_i64 << at;
+            if let Some((of, bit)) = bit {
+                expected[*of] += 1_i64 << bit;
+            }
+        }
+        value(&point) == Some(expected)
+    };
+    let known = all.len() as u32 <= MOST_BITS && (0..all.len()).all(apart) && (0..1_i64 << all.len()).all(whole);
+    known.then_some(out)
+}
+
 /// Where the bits of a name begin.
 fn offset(dims: &[Dim], name: &str) -> u32 {
     dims.iter().take_while(|dim| dim.0 != name).map(|dim| dim.1).sum()

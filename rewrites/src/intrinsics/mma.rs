@@ -94,21 +94,9 @@ pub(super) fn register(registry: &mut Registry) {
     }
 }
 
-/// Adds an intrinsic, with what TVM has of the family.
-fn add(registry: &mut Registry, lie: Lie, name: String, texts: [String; 2]) {
-    let is_tvms = match name.split('_').collect::<Vec<_>>()[1..] {
-        ["ldmatrix", operand, ..] => operand != "bf16" && operand != "tf32",
-        ["store", _, sums, ref to @ ..] => match to {
-            ["global", ""] => true,
-            ["shared", "dyn", "simple", ""] => sums != "i32",
-            ["shared", "dyn", ""] => sums == "f32",
-            _ => false,
-        },
-        ["fill", ..] => true,
-        [types, ..] => !types.starts_with("bf16") && !types.starts_with("tf32"),
-        [] => false,
-    };
-    registry.entry(lie, !is_tvms, name, texts);
+/// Whether TVM has no intrinsics of operands of a type.
+fn is_own(operand: &str) -> bool {
+    matches!(operand, "bfloat16" | "tfloat32")
 }
 
 /// Operands of 8 bits: 32 of them along k.
@@ -197,7 +185,7 @@ fn load(registry: &mut Registry, dtype: &str, scope: &str, b: bool, transposed: 
         function(&[warp.clone(), shared(", strides=(\"s0\", \"s1\")")], &reads, &writes, &implementation),
     ];
     let name = format!("mma_ldmatrix_{}_{matrix}{trans}{}", short(dtype), suffix(scope));
-    add(registry, Lie::Load { target: 0, transposed }, name, texts);
+    registry.entry(Lie::Load { target: 0, transposed }, is_own(dtype), name, texts);
     if let Some(place) = held {
         registry.held(function(&[warp, shared("")], &reads, &writes, &copied_to(&place)));
     }
@@ -264,7 +252,7 @@ fn sync(registry: &mut Registry, input: &'static str, output: &'static str, a_tr
     );
     let texts = [&description, &implementation].map(|text| function(&params, &reads, writes, text));
     let lie = Lie::Multiply { a: a_transposed, b: b_transposed };
-    add(registry, lie, sync_name(input, output, [a_transposed, b_transposed]), texts);
+    registry.entry(lie, is_own(input), sync_name(input, output, [a_transposed, b_transposed]), texts);
     let held = match (narrow, bytes) {
         (true, _) => return,
         (_, true) => multiplied(&bytes_tile("vi", "vk"), &bytes_tile_of_b("vj", "vk")),
@@ -285,7 +273,7 @@ fn fill(registry: &mut Registry, dtype: &str) {
     let writes = "C_warp[0:32, 0:8]";
     let texts = [(0, description.as_str()), (1, implementation)]
         .map(|(factor, text)| function(&[warp("C_warp", 8, dtype, factor)], "", writes, text));
-    add(registry, Lie::Any, format!("mma_fill_16x16_{}", short(dtype)), texts);
+    registry.entry(Lie::Any, false, format!("mma_fill_16x16_{}", short(dtype)), texts);
 }
 
 /// `simple`: element by element.
@@ -310,6 +298,12 @@ fn store(registry: &mut Registry, dtype: &str, scope: &str, simple: bool) {
         function(&[warp("C_warp", 8, dtype, 0), target], reads, writes, &description),
         function(&[warp("C_warp", 8, dtype, 1), strided], reads, writes, implementation),
     ];
+    let is_tvms = match (scope, simple) {
+        ("global", false) => true,
+        ("shared.dyn", false) => dtype == "float32",
+        ("shared.dyn", true) => dtype != "int32",
+        _ => false,
+    };
     let (scope, simple) = (scope.replace('.', "_"), if simple { "simple_" } else { "" });
-    add(registry, Lie::Any, format!("mma_store_16x16_{}_{scope}_{simple}", short(dtype)), texts);
+    registry.entry(Lie::Any, !is_tvms, format!("mma_store_16x16_{}_{scope}_{simple}", short(dtype)), texts);
 }

@@ -16,7 +16,7 @@
 //!
 //! What comes of it is a guess: a schedule need not go through all values, nor in an order that gives the same. So it counts only where
 //! the check of scheduled programs finds that the given program is a schedule of it ([`soundness`]).
-use super::held::as_matrices;
+use super::lanes::as_matrices;
 use super::nests::{misdeclared, nest_of, nest_over, parts, touches, unused};
 use crate::arith::Domains;
 use crate::compute_inline::compute_inline;

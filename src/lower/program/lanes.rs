@@ -17,6 +17,7 @@ use super::matrix::{Instruction, What, LANES, LANE_TAG};
 use super::nest::{Loop, LoopKind, Nest, Node};
 use super::pred::join;
 use satune_ir::affine::{constant, int};
+use satune_ir::layout;
 use satune_ir::{
     visit, Annotations, Attr, BinOp, BlockRealize, BufferId, Expr, For, ForKind, Program, Stmt, Var, VarId,
 };
@@ -159,40 +160,25 @@ impl Builder<'_> {
         vars: &[VarId],
         lane: &Linear,
     ) -> Option<(Vec<Elements<'l>>, Vec<Bit>)> {
-        let ranges = &self.nest.ranges;
         let lane_at = |point: &[i64]| {
             let map = vars.iter().zip(point).map(|(v, n)| (*v, Linear::of(*n))).collect();
-            lane.substitute(&map, ranges).as_constant()
+            Some([lane.substitute(&map, &self.nest.ranges).as_constant()?])
         };
-        let alone =
-            |d: usize, n: i64| lane_at(&(0..vars.len()).map(|at| if at == d { n } else { 0 }).collect::<Vec<_>>());
-        let (mut loops, mut bits) = (Vec::new(), Vec::new());
-        for (d, (of, extent)) in fors.iter().enumerate() {
-            let all = (0..*extent).map(|n| alone(d, n)).collect::<Option<Vec<_>>>()?;
-            let again = |low: &i64| (*low..*extent).all(|n| all[n as usize] == all[(n % low) as usize]);
-            let low = (0..16).map(|bit| 1_i64 << bit).find(again)?;
-            loops.push(Elements { of, extent: *extent, low });
-            for at in 0..low.trailing_zeros() {
-                let turned = all[1 << at];
-                let is_bit = turned == 0 || (turned > 0 && turned < LANES && turned.count_ones() == 1);
-                is_bit.then_some(())?;
-                bits.push(Bit { of: d, at, lane: (turned != 0).then(|| turned.trailing_zeros()) });
-            }
+        let extents: Vec<i64> = fors.iter().map(|(_, extent)| *extent).collect();
+        let digits = layout::digits(&extents, &lane_at)?;
+        let elements = |((of, extent), digits): (&(&'l For, i64), &Vec<_>)| Elements {
+            of,
+            extent: *extent,
+            low: 1 << digits.len(),
+        };
+        let loops = fors.iter().zip(&digits).map(elements).collect();
+        let mut bits = Vec::new();
+        for (of, digits) in digits.iter().enumerate() {
+            bits.extend((0..).zip(digits).map(|(at, bit)| Bit { of, at, lane: bit.map(|(_, lane)| lane) }));
         }
         let mut known: Vec<u32> = bits.iter().filter_map(|bit| bit.lane).collect();
         known.sort_unstable();
-        (known == [0, 1, 2, 3, 4] && bits.len() <= 12).then_some(())?;
-        // What a bit turns it turns whatever the others are.
-        (0..1_i64 << bits.len())
-            .all(|number| {
-                let (mut point, mut expected) = (vec![0; vars.len()], 0);
-                for (_, bit) in bits.iter().enumerate().filter(|(n, _)| number >> n & 1 == 1) {
-                    point[bit.of] += 1_i64 << bit.at;
-                    expected += bit.lane.map_or(0, |lane| 1_i64 << lane);
-                }
-                lane_at(&point) == Some(expected)
-            })
-            .then_some((loops, bits))
+        (known == [0, 1, 2, 3, 4]).then_some((loops, bits))
     }
 
     /// The loops of each lane: over what is beyond the low bits, then over those of the low bits that are not the lane's.

@@ -103,10 +103,10 @@ impl Emitter<'_> {
         if !whole {
             return Err(refused("the elements of a lane's words are no neighbours"));
         }
-        let mut words =
-            self.words(&to, each, loops).ok_or_else(|| refused("which registers are meant is not known"))?;
-        words.sort_by_key(|word| word.at);
         let first = to.substitute(&zeros(each.iter().chain(loops)), &self.nest.ranges);
+        let words = self.words((&to, &first), each, loops);
+        let mut words = words.ok_or_else(|| refused("which registers are meant is not known"))?;
+        words.sort_by_key(|word| word.at);
         let source = match (&leaf.value, leaf.reads.as_slice()) {
             (Expr::Load(..), [(b, at)]) if self.program.buffer(*b).dtype == dtype => {
                 let inside = !self.is_global(*b) || missing(self.program, *b, at, when, &self.nest.ranges).is_empty();
@@ -149,9 +149,8 @@ impl Emitter<'_> {
     }
 
     /// The words that loops run over: where each is among the registers, as a distance from the first.
-    fn words(&self, to: &Linear, each: Option<VarId>, loops: &[VarId]) -> Option<Vec<Word>> {
+    fn words(&self, (to, first): (&Linear, &Linear), each: Option<VarId>, loops: &[VarId]) -> Option<Vec<Word>> {
         let ranges = &self.nest.ranges;
-        let first = to.substitute(&zeros(each.iter().chain(loops)), ranges);
         let mut points: Vec<Vec<i64>> = vec![Vec::new()];
         for v in loops {
             let most = ranges.get(v)?.1;
@@ -160,7 +159,7 @@ impl Emitter<'_> {
         let word = |values: Vec<i64>| {
             let mut map = zeros(each.iter());
             map.extend(loops.iter().zip(&values).map(|(v, n)| (*v, Linear::of(*n))));
-            let at = to.substitute(&map, ranges).plus(&first, -1).as_constant()?;
+            let at = to.substitute(&map, ranges).plus(first, -1).as_constant()?;
             Some(Word { values, at })
         };
         points.into_iter().map(word).collect()

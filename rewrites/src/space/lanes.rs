@@ -10,21 +10,15 @@ use crate::index_map::value_of;
 use crate::tree::{self, has_blocks};
 use crate::views::renamed;
 use satune_ir::affine::{constant, index_type, int};
+use satune_ir::layout;
 use satune_ir::{visit, BinOp, BufferId, Expr, IterVar, Program, Stmt, Var, VarId};
 use std::cell::Cell;
 
 /// Lanes of a warp, and the bits of their numbers.
 const LANES: (i64, usize) = (32, 5);
 
-/// A bit of a lane's number or of a register's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Bit {
-    Lane(u32),
-    Register(u32),
-}
-
-/// What the low bits of a row or a column are.
-type Digits = Vec<Bit>;
+/// What the low bits of a row or a column are: bits of a lane's number (0) or of a register's (1).
+type Digits = Vec<(usize, u32)>;
 
 /// How a buffer holds tiles.
 struct Tile {
@@ -138,44 +132,15 @@ impl Tile {
 fn digits(at: &[Expr], iters: &[IterVar]) -> Option<Vec<(Var, Digits)>> {
     let [.., lane, register] = at else { return None };
     let uses = |v: VarId| [lane, register].into_iter().any(|e| visit::uses_var(e, &|x| x == v));
-    let vars: Vec<(&Var, i64)> = iters
-        .iter()
-        .filter(|iv| uses(iv.var.id))
-        .map(|iv| Some((&iv.var, constant(&iv.extent).filter(|n| (1..=1 << 16).contains(n))?)))
-        .collect::<Option<_>>()?;
-    let value = |point: &[i64]| {
-        let of = |v: VarId| Some(vars.iter().position(|(var, _)| var.id == v).map_or(0, |d| point[d]));
+    let vars: Vec<&IterVar> = iters.iter().filter(|iv| uses(iv.var.id)).collect();
+    let extent = |iv: &&IterVar| constant(&iv.extent).filter(|n| (1..=1 << 16).contains(n));
+    let extents: Vec<i64> = vars.iter().map(extent).collect::<Option<_>>()?;
+    let told = layout::digits(&extents, &|point| {
+        let of = |v: VarId| Some(vars.iter().position(|iv| iv.var.id == v).map_or(0, |d| point[d]));
         Some([value_of(lane, &of)?, value_of(register, &of)?])
-    };
-    let (mut out, mut turned) = (Vec::new(), Vec::new());
-    for (d, (var, extent)) in vars.iter().enumerate() {
-        let alone = |n: i64| value(&(0..vars.len()).map(|at| if at == d { n } else { 0 }).collect::<Vec<_>>());
-        let all = (0..*extent).map(alone).collect::<Option<Vec<_>>>()?;
-        let again = |low: &i64| (*low..*extent).all(|n| all[n as usize] == all[(n % low) as usize]);
-        let low = (0..12).map(|bit| 1_i64 << bit).find(again)?;
-        let digit = |at: u32| match all[1 << at] {
-            [lane, 0] if lane.count_ones() == 1 => Some(Bit::Lane(lane.trailing_zeros())),
-            [0, register] if register.count_ones() == 1 => Some(Bit::Register(register.trailing_zeros())),
-            _ => None,
-        };
-        let digits = (0..low.trailing_zeros()).map(digit).collect::<Option<Digits>>()?;
-        turned.extend(digits.iter().enumerate().map(|(at, bit)| (d, at, *bit)));
-        if !digits.is_empty() {
-            out.push(((*var).clone(), digits));
-        }
-    }
-    // What a bit turns it turns whatever the others are, and no two turn the same.
-    let apart = turned.iter().enumerate().all(|(i, (.., bit))| turned[..i].iter().all(|(.., other)| other != bit));
-    let sum = |number: i64| {
-        let (mut point, mut expected) = (vec![0; vars.len()], [0; 2]);
-        for (_, (d, at, bit)) in turned.iter().enumerate().filter(|(n, _)| number >> n & 1 == 1) {
-            point[*d] += 1_i64 << at;
-            match bit {
-                Bit::Lane(bit) => expected[0] += 1_i64 << bit,
-                Bit::Register(bit) => expected[1] += 1_i64 << bit,
-            }
-        }
-        value(&point) == Some(expected)
-    };
-    (apart && turned.len() <= 12 && (0..1_i64 << turned.len()).all(sum)).then_some(out)
+    })?;
+    let digits = told.into_iter().map(|digits| digits.into_iter().collect::<Option<Digits>>());
+    let all =
+        vars.iter().zip(digits).map(|(iv, digits)| Some((iv.var.clone(), digits?))).collect::<Option<Vec<_>>>()?;
+    Some(all.into_iter().filter(|(_, digits)| !digits.is_empty()).collect())
 }
