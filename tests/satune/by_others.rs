@@ -307,6 +307,36 @@ fn operands_that_tvms_loads_do_not_fill_are_refused() {
     assert!(refused.contains("B_shared") && refused.contains("mma_ldmatrix"), "{refused}");
 }
 
+/// What a given schedule takes of the tensor cores is counted; a GPU without the instruction is told.
+#[test]
+fn schedules_on_lanes_take_the_time_of_the_tensor_cores() {
+    let problem = operators::parse("gemm:192,128,64,f16,NT").unwrap();
+    let trace = on_lanes(["f16", "f32"], "NT", &mut StdRng::seed_from_u64(seed()));
+    let program = replayed(problem.program(), &trace).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("schedule.py");
+    std::fs::write(&file, tvmscript::print(&program)).unwrap();
+    let given = |gpu: &str| {
+        let run = std::process::Command::new(env!("CARGO_BIN_EXE_satune"))
+            .args(["explore", &problem.name, "--gpu", gpu, "--top", "1", "--no-compile", "--json", "--given"])
+            .arg(&file)
+            .arg("--out")
+            .arg(folder.path().join(gpu))
+            .output()
+            .unwrap();
+        assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
+        serde_json::from_slice::<serde_json::Value>(&run.stdout).unwrap()["given"].take()
+    };
+    let on_a100 = given("a100");
+    // 2 x 192 x 128 x 64 at 2048 a clock of a multiprocessor: all blocks at once, the busiest has a twelfth at most.
+    let clocks = 2.0 * 192.0 * 128.0 * 64.0 / 2048.0;
+    let ms = clocks / (Descriptor::load("a100").unwrap().clock_mhz * 1e3);
+    let taken = on_a100["parts"]["tensor_cores"].as_f64().unwrap_or_default();
+    assert!(taken >= ms / 108.0 && taken <= ms, "{taken} of {ms}: {on_a100}");
+    let on_t4 = given("t4");
+    assert_eq!(on_t4["not_predicted"], "t4 has no mma.sync F16", "{on_t4}");
+}
+
 /// TVM makes the same programs, of the intrinsics that it has; each is lowered as it is written.
 #[test]
 fn products_on_lanes_as_tvm_has_them_have_kernels() {

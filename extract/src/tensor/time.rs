@@ -12,7 +12,7 @@ mod share;
 mod wgmma;
 
 pub(super) use counted::Counted;
-pub use mma::wmma_clocks;
+pub use mma::matrix_clocks;
 pub(super) use mma::{loop_issue, tensor_clocks, with_share};
 pub(super) use share::Share;
 

@@ -4,9 +4,9 @@ use crate::kernel::{Array, ArrayId, Dim, Index, Kernel, LocalVar, Space, Stmt, U
 use crate::lower::program::{Argument, Module};
 use crate::simulate::{sampled, Sampled, Touched};
 use satune_extract::stream::{around, Kept, KernelWork, BASE_REGISTERS, STEP_CLOCKS};
-use satune_extract::tensor::wmma_clocks;
+use satune_extract::tensor::matrix_clocks;
 use satune_extract::{resident_blocks, stays_in_l2, Descriptor};
-use satune_ir::term::tensor::Wmma;
+use satune_ir::term::tensor::Mma;
 use satune_ir::DType;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -83,7 +83,7 @@ impl<'k> Counted<'k> {
         gpu: &'k Descriptor,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Counted<'k>, String> {
-        let clocks = |op| wmma_clocks(op, gpu).ok_or_else(|| format!("{} has no {op}", gpu.name));
+        let clocks = |op| matrix_clocks(op, gpu).ok_or_else(|| format!("{} has no {op}", gpu.name));
         let all = multiplications(&kernel.body).into_iter().map(clocks).collect::<Result<Vec<_>, _>>()?;
         let matrices = all.into_iter().reduce(|a, b| if a >= b { a } else { b }).unwrap_or_default();
         let words = |a: &Array| (a.len as i64 * i64::from(a.dtype.bytes()) + 3) / 4;
@@ -253,9 +253,9 @@ impl Rounds<'_> {
                 Stmt::Fetch { value, .. } | Stmt::Store { value, .. } | Stmt::AtomicAdd { value, .. } => {
                     value.loads(&mut |array, _| self.reads(array));
                 }
-                Stmt::Copy { src, .. } | Stmt::Warp(WarpOp::Wmma(WmmaOp::Load { src: (src, _), .. })) => {
-                    self.reads(*src)
-                }
+                Stmt::Copy { src, .. }
+                | Stmt::Warp(WarpOp::LoadMatrix { src, .. })
+                | Stmt::Warp(WarpOp::Wmma(WmmaOp::Load { src: (src, _), .. })) => self.reads(*src),
                 Stmt::AsyncWait(latest) => self.found[0] += times / f64::from(latest + 1),
                 Stmt::Barrier => self.close(times),
                 Stmt::Let { .. } | Stmt::AsyncCopy { .. } | Stmt::AsyncCommit => {}
@@ -275,9 +275,10 @@ fn has_barrier(body: &[Stmt]) -> bool {
 }
 
 /// The multiplications of matrices in statements.
-fn multiplications(body: &[Stmt]) -> Vec<Wmma> {
+fn multiplications(body: &[Stmt]) -> Vec<Mma> {
     let of = |stmt: &Stmt| match stmt {
-        Stmt::Warp(WarpOp::Wmma(WmmaOp::Multiply { op, .. })) => vec![*op],
+        Stmt::Warp(WarpOp::Wmma(WmmaOp::Multiply { op, .. })) => vec![Mma::Wmma(*op)],
+        Stmt::Warp(WarpOp::Mma { op, .. }) => vec![*op],
         Stmt::For { body, .. } => multiplications(body),
         Stmt::If { then, otherwise, .. } => [multiplications(then), multiplications(otherwise)].concat(),
         _ => Vec::new(),

@@ -6,7 +6,7 @@ use crate::tensor::kernel::{of_product, tiles};
 use crate::tensor::work::{places, Block};
 use crate::time::{largest, norm};
 use crate::Descriptor;
-use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, TensorPlan, Wmma};
+use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, TensorPlan};
 
 /// Instructions of a warp per tile along k beyond what is counted, in kernels on `mma.sync`: 63 of 4 k steps of a loop of
 /// 251 instructions are 48 counted ones and 15 others (from machine code).
@@ -126,10 +126,13 @@ fn rate(op: Mma, gpu: &Descriptor) -> Option<f64> {
     (rate > 0.0 && op.is_native(gpu.arch_number())).then_some(rate)
 }
 
-/// What a warp's `wmma` takes: clocks of a multiprocessor's tensor cores, and machine instructions. None where the GPU does not have it.
-pub fn wmma_clocks(op: Wmma, gpu: &Descriptor) -> Option<[f64; 2]> {
-    let flop: u32 = op.extents().into_iter().product::<u32>() * 2;
-    Some([f64::from(flop) / rate(Mma::Wmma(op), gpu)?, wmma_parts(gpu)])
+/// What a warp's multiplication takes: clocks of a multiprocessor's tensor cores, and machine instructions. None where the GPU does not
+/// have it.
+pub fn matrix_clocks(op: Mma, gpu: &Descriptor) -> Option<[f64; 2]> {
+    let [m, n] = op.block();
+    let flop = 2 * m * n * i64::from(op.k());
+    let instructions = op.sync().map_or_else(|_| wmma_parts(gpu), |sync| f64::from(sync.parts()));
+    Some([flop as f64 / rate(op, gpu)?, instructions])
 }
 
 /// Of a warp's instructions, the share that has neither operand from the one before: one at each turn of the inner loop,
