@@ -153,7 +153,7 @@ pub fn of_schedule(
     match schedule {
         Schedule::Cores(plan) => of_plan(source, plan, contraction, options),
         Schedule::Stream(_) => Err(ScheduledError::Kind),
-        Schedule::Mma(_) | Schedule::Wgmma(_) => tensor::of_schedule(source, schedule, contraction),
+        Schedule::Mma(_) | Schedule::Wgmma(_) => tensor::of_schedule(source, schedule, contraction, options),
     }
 }
 
@@ -171,7 +171,7 @@ pub fn of_plan(
 }
 
 /// Replays a trace on its source program, checks that a GPU can run the result ([`gpu_check`]), and lowers it. A program on
-/// tensor cores is read as a plan, and the generator makes its kernels.
+/// `wgmma`, or of bytes across k, is read as a plan, and a generator makes its kernels.
 ///
 /// # Errors
 /// See [`ScheduledError`].

@@ -186,6 +186,29 @@ pub fn walk_stmt(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
     }
 }
 
+/// [`walk_stmt`], to change what is met.
+pub fn walk_stmt_mut(stmt: &mut Stmt, f: &mut dyn FnMut(&mut Stmt)) {
+    f(stmt);
+    match stmt {
+        Stmt::For(l) => walk_stmt_mut(&mut l.body, f),
+        Stmt::Realize(r) => {
+            if let Some(init) = &mut r.block.init {
+                walk_stmt_mut(init, f);
+            }
+            walk_stmt_mut(&mut r.block.body, f);
+        }
+        Stmt::Seq(parts) => parts.iter_mut().for_each(|s| walk_stmt_mut(s, f)),
+        Stmt::If { then, otherwise, .. } => {
+            walk_stmt_mut(then, f);
+            if let Some(s) = otherwise {
+                walk_stmt_mut(s, f);
+            }
+        }
+        Stmt::Let { body, .. } => walk_stmt_mut(body, f),
+        Stmt::Store { .. } | Stmt::Evaluate(_) => {}
+    }
+}
+
 /// The buffers that an expression loads, in order of occurrence, with repetition.
 pub fn loads(expr: &Expr) -> Vec<(BufferId, Vec<Expr>)> {
     let mut out = Vec::new();

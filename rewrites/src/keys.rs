@@ -14,6 +14,9 @@ keys! {
     RASTER_ROWS = "satune.raster_rows";
     /// Block loop: groups of so many columns of tiles.
     RASTER_COLUMNS = "satune.raster_columns";
+    /// Block loop: tiles along the loop that is in groups, and across it, where groups do not divide them; blocks are then numbered group
+    /// by group.
+    RASTER_TILES = "satune.raster_tiles";
     /// Block loop: blocks that are to fit on a multiprocessor at once.
     MIN_BLOCKS = "satune.min_blocks";
     /// Loop over tiles along k: tiles that are waited for though they might still be under way.
@@ -28,6 +31,9 @@ keys! {
     PAIRS = "satune.pairs";
     /// Copy to shared memory: most bytes of one, where rows allow no more than fewer.
     COPY_BYTES = "satune.copy_bytes";
+    /// Copy of a padded operand to shared memory: the dimension whose padding makes nothing but results that are left out, so that
+    /// anything may stand there; and the elements of it that are copied at once.
+    CROPPED = "satune.cropped";
     /// Copy to shared memory: bytes that L2 is asked to fetch.
     PREFETCH = "satune.prefetch";
     /// Copy to shared memory: step along k at which it is started.
@@ -53,6 +59,9 @@ keys! {
     /// Copy to or from shared memory: by the TMA; 2: box by box, as there is room for two.
     TMA = "satune.tma";
 }
+
+/// What says nothing that the rest of a plan's program does not say: how a kernel may be written.
+pub(crate) const HINTS: [&str; 2] = [CROPPED, RASTER_TILES];
 
 /// TensorIR's: stages of a software pipeline's statements.
 pub(crate) const PIPELINE_STAGE: &str = "software_pipeline_stage";

@@ -84,7 +84,7 @@ pub(crate) fn refitted(mut plan: CoresPlan, small: &Contraction) -> CoresPlan {
 pub fn reduced(schedule: &Schedule, contraction: &Contraction, options: &LowerOptions) -> Result<Reduced, String> {
     let plan = match schedule {
         Schedule::Cores(plan) => plan,
-        Schedule::Mma(_) | Schedule::Wgmma(_) => return super::check_tensor::reduced(schedule, contraction),
+        Schedule::Mma(_) | Schedule::Wgmma(_) => return super::check_tensor::reduced(schedule, contraction, options),
         Schedule::Stream(_) => return Err(scheduled::ScheduledError::Kind.to_string()),
     };
     let (plan, source, small) = match &contraction.gather {
@@ -120,7 +120,7 @@ pub fn check(
 ) -> Result<Checked, String> {
     // Products of matrices that lie in memory are compared with the definition.
     if contraction.gather.is_none() && matches!(schedule, Schedule::Mma(_) | Schedule::Wgmma(_)) {
-        return super::check_tensor::check(schedule, contraction, go_on);
+        return super::check_tensor::check(schedule, contraction, options, go_on);
     }
     let Reduced { source, made } = reduced(schedule, contraction, options)?;
     let kernels = scheduled::check_each(&source, &made, crate::reference::SEED, go_on).map_err(|e| e.to_string())?;

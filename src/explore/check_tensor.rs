@@ -81,11 +81,15 @@ pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Cont
 ///
 /// # Errors
 /// A refused call, which is a bug.
-pub fn reduced(schedule: &Schedule, contraction: &Contraction) -> Result<Reduced, String> {
-    Ok(shrunken(schedule, contraction)?.0)
+pub fn reduced(schedule: &Schedule, contraction: &Contraction, options: &LowerOptions) -> Result<Reduced, String> {
+    Ok(shrunken(schedule, contraction, options)?.0)
 }
 
-fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, Contraction), String> {
+fn shrunken(
+    schedule: &Schedule,
+    contraction: &Contraction,
+    options: &LowerOptions,
+) -> Result<(Reduced, Contraction), String> {
     let (schedule, wanted) = shrink(schedule, contraction);
     let (source, small) = match &contraction.gather {
         Some(gather) => {
@@ -98,7 +102,7 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
         }
         None => super::check::source(&wanted)?,
     };
-    let made = scheduled::of_schedule(&source, &schedule, &small, &LowerOptions::default());
+    let made = scheduled::of_schedule(&source, &schedule, &small, options);
     Ok((Reduced { made: made.map_err(|e| e.to_string())?, source }, small))
 }
 
@@ -107,8 +111,13 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
 ///
 /// # Errors
 /// What went wrong, for people.
-pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() -> bool) -> Result<Checked, String> {
-    let (Reduced { source, made }, small) = shrunken(schedule, contraction)?;
+pub fn check(
+    schedule: &Schedule,
+    contraction: &Contraction,
+    options: &LowerOptions,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Checked, String> {
+    let (Reduced { source, made }, small) = shrunken(schedule, contraction, options)?;
     let module = made.module;
     let inputs = interp::random_inputs(&source, crate::reference::SEED).map_err(|e| e.to_string())?;
     let given: Vec<Held> = inputs.iter().map(Held::from).collect();

@@ -34,6 +34,22 @@ pub fn mul(a: Index, k: i64) -> Index {
     }
 }
 
+/// `index * k`, summand by summand: what is constant remains one.
+pub fn scaled(index: &Index, k: i64) -> Index {
+    match index {
+        Index::Add(a, b) => Index::Add(Box::new(scaled(a, k)), Box::new(scaled(b, k))),
+        index => mul(index.clone(), k),
+    }
+}
+
+/// `a + b`, summand by summand.
+pub fn sum(a: Index, b: Index) -> Index {
+    match b {
+        Index::Add(x, y) => add(sum(a, *x), *y),
+        b => add(a, b),
+    }
+}
+
 /// `a / k`, a not negative.
 pub fn div(a: Index, k: i64) -> Index {
     match a {
@@ -59,6 +75,25 @@ pub fn xor(a: Index, b: Index) -> Index {
         (x, Index::Const(0)) | (Index::Const(0), x) => x,
         (a, b) => Index::Xor(Box::new(a), Box::new(b)),
     }
+}
+
+/// Row and column of a number: down `group` rows, then the next column, and after the last column the next rows.
+pub fn grouped(number: &Index, rows: i64, columns: i64, group: i64) -> (Index, Index) {
+    let group = group.clamp(1, rows);
+    if group == 1 {
+        return (div(number.clone(), columns), rem(number.clone(), columns));
+    }
+    let per = group * columns;
+    let first = mul(div(number.clone(), per), group);
+    let within = rem(number.clone(), per);
+    if rows % group == 0 {
+        return (add(first, rem(within.clone(), group)), div(within, group));
+    }
+    // The last group has fewer rows.
+    let left = Index::Sub(Box::new(c(rows)), Box::new(first.clone()));
+    let high = Index::Min(Box::new(left), Box::new(c(group)));
+    let row = Index::Mod(Box::new(within.clone()), Box::new(high.clone()));
+    (add(first, row), Index::Div(Box::new(within), Box::new(high)))
 }
 
 /// All of the conditions.

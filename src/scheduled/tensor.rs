@@ -1,9 +1,9 @@
-//! Schedules on tensor cores on their way to kernels: the trace is replayed on the source program, the plan is read from the
+//! Schedules on tensor cores on their way to kernels. Those on `wgmma`, and those of bytes stored across k: the trace is replayed on the source program, the plan is read from the
 //! scheduled program, and the generator makes the kernels of the plan so read. Of a program of several kernels each is taken by
 //! itself.
 use super::{lowered, replayed, Scheduled, ScheduledError};
-use crate::lower::program::{has_fragments, Argument, LowerOptions, Module, Workspace};
-use crate::lower::tensor::{lower_mma, lower_wgmma, Between, Gemm, Operand, TensorError, TensorModule};
+use crate::lower::program::{Argument, LowerOptions, Module, Workspace};
+use crate::lower::tensor::{is_interleaved, lower_mma, lower_wgmma, Between, Gemm, Operand, TensorError, TensorModule};
 use satune_ir::affine::constant;
 use satune_ir::term::stream::Tiled;
 use satune_ir::term::tensor::NotGemm;
@@ -40,11 +40,24 @@ pub(super) fn of_schedule(
     source: &Program,
     schedule: &Schedule,
     contraction: &Contraction,
+    options: &LowerOptions,
 ) -> Result<Scheduled, ScheduledError> {
     let trace = space::tensor_trace(schedule, contraction)?;
     let program = replayed(source, &trace)?;
+    if !is_generated(schedule, contraction)? {
+        return Ok(Scheduled { trace, module: lowered(&program, options)?, program });
+    }
     let read = space::read_plan(&program, source, contraction)?;
     Ok(Scheduled { trace, module: generate(source, &read, contraction)?, program })
+}
+
+/// Whether a schedule has a generator of its own.
+fn is_generated(schedule: &Schedule, contraction: &Contraction) -> Result<bool, GenerateError> {
+    Ok(match schedule {
+        Schedule::Mma(plan) => is_interleaved(&Gemm::of(contraction)?, plan),
+        Schedule::Wgmma(_) => true,
+        Schedule::Cores(_) | Schedule::Stream(_) => false,
+    })
 }
 
 /// Kernels of a scheduled program that has instructions of tensor cores. `base` is the source as it is before any kernel has
@@ -59,10 +72,9 @@ pub(super) fn of_program(
     let one = Nests::of(&program).together(base).len() == 1;
     let module = match space::contraction(source) {
         Ok(contraction) if one => match space::read_plan(&program, source, &contraction) {
-            Ok(plan) => generate(source, &plan, &contraction)?,
-            // Lowering has instructions of `wmma`; of others it is said why there is no plan.
-            Err(_) if has_fragments(&program) => lowered(&program, options)?,
-            Err(none) => return Err(none.into()),
+            Ok(plan) if is_generated(&plan, &contraction)? => generate(source, &plan, &contraction)?,
+            Err(none) if space::on_wgmma(&program) => return Err(none.into()),
+            _ => lowered(&program, options)?,
         },
         _ => Joined::of(base, &program, options)?,
     };
@@ -85,8 +97,9 @@ impl<'p> Joined<'p> {
         let mut joined = Joined { program, module, between: Vec::new() };
         for (number, run) in nests.together(base).into_iter().enumerate() {
             let part = nests.alone(&run);
-            if nests.on_tensor_cores(&run) {
-                let (own, module) = product((base, &products), &part)?;
+            if let Some((own, module)) =
+                nests.on_tensor_cores(&run).then(|| product((base, &products), &part)).transpose()?.flatten()
+            {
                 joined.add(&own, module)?;
             } else {
                 let min_blocks = options.min_blocks.filter(|_| number == 0);
@@ -139,20 +152,28 @@ impl<'p> Joined<'p> {
     }
 }
 
-/// The product that a part of a scheduled program computes, one of those of `base`: as a program of its own, and its kernels.
-fn product((base, products): (&Program, &[Tiled]), part: &Program) -> Result<(Program, Module), ScheduledError> {
+/// The product that a part of a scheduled program computes, one of those of `base`: as a program of its own, and its kernels. None where
+/// lowering takes the part as it is.
+fn product(
+    (base, products): (&Program, &[Tiled]),
+    part: &Program,
+) -> Result<Option<(Program, Module)>, ScheduledError> {
     let nests = Nests::of(base);
     let mut last = None;
     // Of those whose result the part has, the one with most blocks after it: what is between them the part does not have.
     for found in products.iter().rev().filter(|found| part.params.contains(&found.contraction.c.buffer)) {
         let own = nests.alone(&(found.from..found.to).collect::<Vec<_>>());
         match space::read_plan(part, &own, &found.contraction) {
-            Ok(plan) => {
+            Ok(plan) if is_generated(&plan, &found.contraction)? => {
                 let module = generate(&own, &plan, &found.contraction)?;
-                return Ok((own, module));
+                return Ok(Some((own, module)));
             }
+            Ok(_) => return Ok(None),
             Err(error) => last = Some(error),
         }
+    }
+    if !space::on_wgmma(part) {
+        return Ok(None);
     }
     let written = part.params.last().map_or_else(String::new, |id| part.buffer(*id).name.clone());
     Err(last.map_or_else(|| GenerateError::NoProduct(written).into(), ScheduledError::from))

@@ -84,7 +84,7 @@ fn schedules_of_tvm_on_tensor_cores_have_kernels() {
     assert!(found * 3 > asked.len(), "{found} of {}", asked.len());
 }
 
-/// What a plan's trace makes is a program as any other: lowered as it is written it computes the same as the generator's kernel.
+/// What a plan's trace makes is a program as any other: lowered as it is written it computes what its source does.
 #[test]
 fn programs_of_plans_on_wmma_are_lowered_as_they_are_written() {
     let op = |shape, dtype| Mma::Wmma(Wmma::of(shape, dtype).unwrap());

@@ -1,9 +1,9 @@
 //! Floats of 8 bits: from the operator to kernels. The kernels on `wgmma` themselves are in `hopper`.
 use crate::compiles::compile;
 use crate::support::{gemm, h200, support_as_cpp, NO_LIMIT};
+use crate::tensor::lower_mma;
 use satune::compile::Job;
 use satune::explore::{check, Request};
-use satune::lower::tensor::lower_mma;
 use satune::operators;
 use satune::progress::Quiet;
 use satune::scheduled;

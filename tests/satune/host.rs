@@ -1,5 +1,6 @@
 //! Host code: C headers are compiled with a driver that only writes down what it is asked, operators of PyTorch with the
 //! interfaces that they use, and where there is a PyTorch they are built, loaded and asked for shapes.
+use crate::tensor::lower_mma;
 use satune::host::{c_header, torch_extension, Argument, Extension, Launch, Map, Tensor};
 use satune::lower::tensor::*;
 use satune_ir::DType;
@@ -132,7 +133,7 @@ fn kernels_of_split_k_follow_each_other() {
     let plan = TensorPlan { split_k: 2, ..TensorPlan::plain([64, 64, 32], [32, 32], satune::kernel::Mma::F16, 3) };
     let g = Gemm::plain("gemm", [64, 128, 512], DType::F16, DType::F16, "NN");
     let text = asked(&lower_mma(&g, &plan).unwrap(), "1, 2, 3, 4");
-    assert_eq!(text, "gemm_partial<<<2 1 2, 128 1 1, 0>>> 1\ngemm_sum<<<32 1 1, 256 1 1, 0>>> 3\n".repeat(2));
+    assert_eq!(text, "main_kernel_0<<<4 1 1, 32 4 1, 0>>> 1\nmain_kernel_1<<<32 1 1, 256 1 1, 0>>> 4\n".repeat(2));
 }
 
 /// As much of PyTorch's headers as operators use.

@@ -2,6 +2,7 @@
 //! what the search hands out.
 use crate::compiles::compile;
 use crate::support::{some_of, NO_LIMIT};
+use crate::tensor::lower_mma;
 use satune::compile::{Compiled, Job};
 use satune::explore::tensor_cores;
 use satune::lower::tensor::*;

@@ -4,9 +4,12 @@ use crate::support::some_of;
 use crate::synchronisation::without;
 use satune::compile::{hot_loop_mix, Compiled, Job};
 use satune::kernel::{Mma, Stmt};
+use satune::lower::program::{Argument, Module, Workspace};
 use satune::lower::tensor::*;
 use satune::simulate::{self, Options, Report};
+use satune::workload::Workload;
 use satune_ir::interp::Scalar;
+use satune_ir::term::Schedule;
 use satune_ir::{BinOp, DType};
 
 /// Small whole numbers, which all types hold and whose sums are exact in f32.
@@ -92,6 +95,145 @@ pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simula
         }
     }
     Ok((c, report.unwrap()))
+}
+
+/// A product as a program: A, B, what the epilogue reads, C.
+fn program_of(g: &Gemm) -> String {
+    let batch = g.batch > 1;
+    let shape = |dims: [i64; 2]| {
+        if batch {
+            format!("{}, {}, {}", g.batch, dims[0], dims[1])
+        } else {
+            format!("{}, {}", dims[0], dims[1])
+        }
+    };
+    let at = |dims: [&str; 2]| {
+        if batch {
+            format!("vb, {}, {}", dims[0], dims[1])
+        } else {
+            format!("{}, {}", dims[0], dims[1])
+        }
+    };
+    let turned = |turned: bool, [x, y]: [&'static str; 2]| if turned { [y, x] } else { [x, y] };
+    let sizes = |turned: bool, [x, y]: [i64; 2]| if turned { [y, x] } else { [x, y] };
+    let (sum, output) = (g.accumulator(), g.output);
+    let mut params = vec![
+        format!("A: {} {}", shape(sizes(g.a_transposed, [g.m, g.k])), g.operand.name()),
+        format!("B: {} {}", shape(sizes(g.b_transposed, [g.k, g.n])), g.operand.name()),
+    ];
+    let per_column = |read: &Read| read.elements(g.results()) == g.n && g.results() != g.n;
+    for (number, read) in g.reads.iter().enumerate() {
+        let shape = if per_column(read) { format!("{},", g.n) } else { shape(sizes(g.c_transposed, [g.m, g.n])) };
+        params.push(format!("R{number}: {shape} {}", read.dtype.name()));
+    }
+    params.push(format!("C: {} {}", shape(sizes(g.c_transposed, [g.m, g.n])), output.name()));
+    let (loops, extents) = (
+        if batch { "b, i, j" } else { "i, j" },
+        if batch { format!("{}, {}, {}", g.batch, g.m, g.n) } else { format!("{}, {}", g.m, g.n) },
+    );
+    let (axes, kinds) = (if batch { "vb, vi, vj" } else { "vi, vj" }, if batch { "SSS" } else { "SS" });
+    let plain = g.epilogue == Epilogue::Sum && sum == output;
+    let c = at(turned(g.c_transposed, ["vi", "vj"]));
+    let name = if plain { "C" } else { "S" };
+    let factor = |name: &str, at: String| match g.operand == sum {
+        true => format!("{name}[{at}]"),
+        false => format!("T.cast({name}[{at}], \"{}\")", sum.name()),
+    };
+    let a = factor("A", at(turned(g.a_transposed, ["vi", "vk"])));
+    let b = factor("B", at(turned(g.b_transposed, ["vk", "vj"])));
+    let mut body = String::new();
+    if !plain {
+        body +=
+            &format!("S = T.sblock_alloc_buffer(({}), \"{}\")\n", shape(sizes(g.c_transposed, [g.m, g.n])), sum.name());
+    }
+    body += &format!(
+        "for {loops}, k in T.grid({extents}, {}):
+    with T.sblock(\"product\"):
+        {axes}, vk = T.axis.remap(\"{kinds}R\", [{loops}, k])
+        with T.init():
+            {name}[{c}] = T.{}(0)
+        {name}[{c}] = {name}[{c}] + {a} * {b}
+",
+        g.k,
+        sum.name()
+    );
+    if !plain {
+        let read = |number: usize| {
+            let read = &g.reads[number];
+            let at = if per_column(read) { "vj".to_string() } else { c.clone() };
+            factor_of(&format!("R{number}[{at}]"), read.dtype)
+        };
+        let value = text_of(&g.epilogue, &factor_of(&format!("S[{c}]"), sum), &read);
+        body += &format!(
+            "for {} in T.grid({}):
+    with T.sblock(\"store\"):
+        {c} = T.axis.remap(\"{kinds}\", [{}])
+        C[{c}] = T.cast({value}, \"{}\")
+",
+            c.replace('v', ""),
+            shape(sizes(g.c_transposed, [g.m, g.n])),
+            c.replace('v', ""),
+            output.name()
+        );
+    }
+    crate::support::script(&params.join("; "), &body)
+}
+
+/// A value as what is computed with.
+fn factor_of(text: &str, dtype: DType) -> String {
+    match dtype {
+        DType::F32 | DType::I32 => text.into(),
+        _ => format!("T.cast({text}, \"float32\")"),
+    }
+}
+
+/// An epilogue of floats as text.
+fn text_of(epilogue: &Epilogue, sum: &str, read: &dyn Fn(usize) -> String) -> String {
+    match epilogue {
+        Epilogue::Sum => sum.into(),
+        Epilogue::Read(number) => read(*number),
+        Epilogue::Number(x) => format!("T.float32({x:?})"),
+        Epilogue::Binary(op, _, a, b) => {
+            let [a, b] = [a, b].map(|part| text_of(part, sum, read));
+            match op {
+                BinOp::Add => format!("({a} + {b})"),
+                BinOp::Mul => format!("{a} * {b}"),
+                BinOp::Max => format!("T.max({a}, {b})"),
+                other => panic!("{other:?}"),
+            }
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The kernels of a plan on `mma.sync` or `wmma`, by way of its scheduled program.
+pub fn lower_mma(g: &Gemm, plan: &TensorPlan) -> Result<TensorModule, String> {
+    plan.check(g).map_err(|e| e.to_string())?;
+    let program = satune_ir::tvmscript::parse(&program_of(g)).unwrap_or_else(|e| panic!("{e}\n{}", program_of(g)));
+    let contraction =
+        satune_rewrites::space::contraction(&program).unwrap_or_else(|e| panic!("{e}\n{}", program_of(g)));
+    let schedule = Schedule::Mma(plan.clone());
+    let made = satune::scheduled::of_schedule(&program, &schedule, &contraction, &crate::support::h200())
+        .unwrap_or_else(|e| {
+            let trace = satune::scheduled::trace(&schedule, &contraction);
+            let scheduled = satune::scheduled::replayed(&program, &trace).map(|p| satune_ir::tvmscript::print(&p));
+            panic!("{e}\n{plan:?}\n{}\n{}", program_of(g), scheduled.unwrap_or_default())
+        });
+    let operand = |argument: &Argument| match argument {
+        Argument::Workspace(number) => Operand::Between(*number),
+        Argument::Param(0) => Operand::A,
+        Argument::Param(1) => Operand::B,
+        Argument::Param(at) if *at < g.reads.len() + 2 => Operand::Read(at - 2),
+        Argument::Param(_) => Operand::C,
+    };
+    let Module { kernels, args, workspaces, main } = made.module;
+    let between = |w: &Workspace| Between { name: "partial", elements: w.elements, dtype: w.dtype };
+    Ok(TensorModule {
+        kernels,
+        args: args.iter().map(|list| list.iter().map(operand).collect()).collect(),
+        workspaces: workspaces.iter().map(between).collect(),
+        main,
+    })
 }
 
 pub fn check(g: &Gemm, module: &TensorModule) -> Report {
@@ -431,15 +573,14 @@ fn a_large_tile_compiles_without_spills_to_a_dense_loop() {
 fn stores_by_way_of_shared_memory_compile() {
     let mut plan =
         TensorPlan { tile: [128, 128, 32], warp: [64, 32], stages: 4, raster: Raster::rows(8), ..small(Mma::Bf16) };
-    let mut g = Gemm::plain("bgemm_epilogue", [4096, 4096, 4096], DType::BF16, DType::BF16, "NT");
-    let text = "gemm:64,64,64,bf16,NT,out=bf16,alpha=0.5,bias,gelu,residual";
-    let small = Gemm::of(&satune::operators::parse(text).unwrap().contraction).unwrap();
-    g.epilogue = small.epilogue;
-    g.reads = vec![Read::per_column(g.output, g.n), Read::per_result(g.output)];
+    let text = "gemm:4096,4096,4096,bf16,NT,out=bf16,alpha=0.5,bias,gelu,residual";
+    let problem = satune::operators::parse(text).unwrap();
     for (arch, stmatrix, min_blocks) in [("sm_80", false, None), ("sm_90", true, None)] {
         (plan.store, plan.min_blocks) = (Store::Shared { stmatrix }, min_blocks);
-        let module = lower_mma(&g, &plan).unwrap();
-        let list = compiled(&g, &module, &[arch]);
+        let schedule = Schedule::Mma(plan.clone());
+        let made = problem.scheduled(&schedule, &crate::support::h200()).unwrap();
+        let source = satune::cuda::print(&made.module.kernels[0]);
+        let list = compile(&[Job { name: "gemm".into(), source, arch: arch.into() }]);
         println!("{arch}: {} registers, {} bytes spilled", list[0].registers, list[0].spill_bytes);
         assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
     }

@@ -174,7 +174,7 @@ fn the_models_counts_are_the_simulators_where_shared_memory_holds_c() {
         }
         let store = Store::Shared { stmatrix };
         let plan = TensorPlan { swapped, store, ..TensorPlan::plain(tile, warp, Mma::F16, 3) };
-        let total = crate::tensor::check(&g, &satune::lower::tensor::lower_mma(&g, &plan).unwrap()).total;
+        let total = crate::tensor::check(&g, &crate::tensor::lower_mma(&g, &plan).unwrap()).total;
         let mut w = tensor::block(&tensor::Kernel::Mma(&plan), &g).total();
         if tile[1] % 16 != 0 {
             // Warps whose rows share a sector each touch it.

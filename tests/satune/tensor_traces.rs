@@ -4,6 +4,7 @@ use crate::tensor_space::{by_columns, explored_problem, gpu, is_swapped, tensor_
 use rand::SeedableRng;
 use satune::explore::Report;
 use satune::lower::program::LowerOptions;
+use satune::workload::Workload;
 use satune::{operators, scheduled};
 use satune_extract::Counts;
 use satune_ir::term::tensor::*;
@@ -42,8 +43,8 @@ pub fn kernels_come_from_traces(problem: &operators::Problem, report: &Report) {
         let text = std::fs::read_to_string(folder.path().join(&c.trace)).unwrap();
         let trace = Trace::read(&text).unwrap();
         let made = scheduled::of_trace(&problem.program, trace, &LowerOptions::default()).unwrap();
-        let generated = scheduled::generate(&problem.program, &c.plan, &problem.contraction).unwrap();
-        assert_eq!(made.module.kernels, generated.kernels, "{:?}", c.schedule);
+        let of_plan = problem.scheduled(&c.plan, &LowerOptions::default()).unwrap();
+        assert_eq!(made.module.kernels, of_plan.module.kernels, "{:?}", c.schedule);
         // TVM's text and the scheduled program are those of the trace, too.
         let [tvm, program] = [&c.tvm, &c.scheduled].map(|f| std::fs::read_to_string(folder.path().join(f)).unwrap());
         // Comments and an import stand before them.
@@ -90,7 +91,6 @@ fn traces_of_random_schedules_are_read_back() {
                     _ => panic!("{plan:?}"),
                 }] += 1;
                 assert_eq!(read_plan(&made.program, &source, &c).unwrap(), plan);
-                assert_eq!(made.module.kernels, scheduled::generate(&source, &plan, &c).unwrap().kernels);
                 // Replayed from its trace alone, it has the same kernels.
                 let again = scheduled::of_trace(&source, made.trace, &LowerOptions::default()).unwrap();
                 assert_eq!(again.module.kernels, made.module.kernels);

@@ -1,10 +1,10 @@
 //! Kernels on `wmma`: simulated with fragments as matrices, compiled for sm_75, explored for GPUs that have no `mma.sync`.
 use crate::support::{executed, h200, some_of, NO_LIMIT};
 use crate::synchronisation::without;
-use crate::tensor::{check, compiled, product_of, run};
+use crate::tensor::{check, compiled, lower_mma, product_of, run};
 use crate::tensor_space::explored;
 use satune::compile::hot_loop_mix;
-use satune::kernel::{ArrayId, Index, Kernel, Mma, Stmt, Value, WarpOp, WmmaOp};
+use satune::kernel::{Array, ArrayId, Index, Kernel, Mma, Space, Stmt, Value, WarpOp, WmmaOp};
 use satune::lower::tensor::*;
 use satune::operators;
 use satune::source::load_work;
@@ -40,7 +40,7 @@ fn all_shapes_types_and_layouts_are_exact_and_free_of_conflicts() {
                 && (shape == WmmaShape::M32N8 && layout.ends_with('N')
                     || shape == WmmaShape::M8N32 && layout.starts_with('T'));
             if operand == DType::I8 && layout != "NT" || is_narrow {
-                let text = lower_mma(&g, &plan).unwrap_err().to_string();
+                let text = lower_mma(&g, &plan).unwrap_err();
                 assert!(text.starts_with("wmma") && text.contains("only along k"), "{text}");
                 continue;
             }
@@ -101,12 +101,12 @@ fn a_missing_barrier_is_found_and_nothing_depends_on_a_fragments_layout() {
         change(&mut module.kernels[0]);
         run(&g, &module).unwrap_err().to_string()
     };
-    let named =
-        |kernel: &Kernel, name: &str| ArrayId(kernel.arrays.iter().position(|a| a.name == name).unwrap() as u32);
+    let first =
+        |kernel: &Kernel, is: &dyn Fn(&Array) -> bool| ArrayId(kernel.arrays.iter().position(is).unwrap() as u32);
     // An element of a fragment.
     let text = fault(&|kernel| {
-        let value = Value::Load(named(kernel, "sums"), Index::Const(0));
-        let array = named(kernel, "row_sums");
+        let value = Value::Load(first(kernel, &|a| a.name.ends_with("accumulator")), Index::Const(0));
+        let array = first(kernel, &|a| a.space == Space::Register);
         kernel.body.push(Stmt::Store { array, index: Index::Const(0), value });
     });
     assert!(text.contains("whose layout is not known"), "{text}");

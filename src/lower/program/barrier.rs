@@ -6,7 +6,7 @@
 //! do two statements whose indices say that each thread has its own elements, the same in both. A buffer that takes over
 //! the bytes of another waits for all that was done with that one.
 use super::linear::{Linear, Ranges};
-use super::nest::{Leaf, Nest, Node, Thread};
+use super::nest::{leaves, Leaf, Nest, Node, Thread};
 use satune_ir::{BufferId, VarId};
 use std::collections::{HashMap, HashSet};
 
@@ -140,12 +140,31 @@ pub fn place(nodes: &mut Vec<Node>, pending: &mut Pending, rules: &Rules) {
                     l.body.push(Node::Barrier);
                     *pending = Pending::default();
                 }
+                if matches!(out.last(), Some(Node::Barrier)) && turned(&mut l.body) {
+                    out.pop();
+                    *pending = Pending::all(&l.body, rules);
+                }
             }
             Node::Barrier => *pending = Pending::default(),
         }
         out.push(node);
     }
     *nodes = out;
+}
+
+/// Whether a loop over a warp's matrices ends with a barrier, which then stands at its beginning instead: there it is also that before the
+/// loop, and the last lap has none.
+fn turned(body: &mut Vec<Node>) -> bool {
+    if let [Node::Loop(inner)] = body.as_mut_slice() {
+        return turned(&mut inner.body);
+    }
+    let mut of_matrices = false;
+    leaves(body, &mut |leaf| of_matrices |= leaf.instruction.is_some());
+    if !of_matrices || !matches!(body.last(), Some(Node::Barrier)) {
+        return false;
+    }
+    body.rotate_right(1);
+    true
 }
 
 /// Whether the statements up to the first barrier conflict with what is pending.

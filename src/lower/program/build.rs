@@ -1,17 +1,20 @@
 //! From a part of a program to a nest: statement by statement, with the loops and conditions around it.
 use super::allreduce::Reduction;
+use super::cropped;
 use super::error::{At, LowerError};
 use super::lanes;
 use super::linear::{Atom, Linear};
-use super::matrix;
+use super::matrix::{self, is_private};
 use super::nest::{Leaf, Loop, LoopKind, Nest, Node, VThread};
 use super::pinned;
 use super::pred::{join, Pred};
+use super::raster::Raster;
 use satune_ir::{
     tvmscript, visit, Annotations, Attr, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt,
     Var, VarId,
 };
 use satune_rewrites::intrinsics::INTRINSIC;
+use satune_rewrites::keys;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -28,6 +31,8 @@ pub(super) struct Around {
     pub bound: bool,
     /// Whether it is a multiplication of a whole warp.
     pub multiplies: bool,
+    /// Whether loops over elements that lanes hold are those of each lane already.
+    pub of_own_lane: bool,
 }
 
 impl Around {
@@ -47,15 +52,36 @@ const FOLLOWED: &[&str] = &[
     "buffer_dim_align",
     "tir.manifest_shared_memory_local_stage",
     satune_rewrites::space::IN_ORDER,
-    satune_rewrites::keys::LDMATRIX,
-    satune_rewrites::keys::ROLLED,
+    keys::LDMATRIX,
+    keys::STMATRIX,
+    keys::ROLLED,
+    keys::SLACK,
+    keys::STEP,
+    keys::DESCENDING,
+    keys::SERPENTINE,
+    keys::PAIRS,
+    keys::PREFETCH,
+    keys::MIN_BLOCKS,
+    // What loops do by themselves.
+    keys::RASTER_ROWS,
+    keys::RASTER_COLUMNS,
+    keys::RASTER_TILES,
+    keys::CROPPED,
+    keys::COPY_BYTES,
     INTRINSIC,
 ];
 
 /// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.
 pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result<Nest, LowerError> {
     let nest = Nest { next_var: program.next_var, roles: lanes::roles(program, stmt)?, ..Nest::default() };
-    let mut builder = Builder { program, nest, reductions, begun: HashSet::new(), partials: HashMap::new() };
+    let mut builder = Builder {
+        program,
+        nest,
+        reductions,
+        begun: HashSet::new(),
+        partials: HashMap::new(),
+        own_tiles: HashMap::new(),
+    };
     if !reductions.is_empty() {
         builder.note_threads(stmt)?;
     }
@@ -76,16 +102,21 @@ pub(super) struct Builder<'p> {
     pub begun: HashSet<usize>,
     /// The vthreads that tell the partial results of each apart.
     pub partials: HashMap<usize, Vec<Expr>>,
+    /// What names the warp in a dimension of a buffer that lanes hold.
+    pub own_tiles: HashMap<(BufferId, usize), Expr>,
 }
 
 impl Builder<'_> {
     pub fn stmt(&mut self, stmt: &Stmt, around: &Around) -> Result<Vec<Node>, LowerError> {
         match stmt {
-            Stmt::For(l) => match self.over_lanes(l, around)? {
+            Stmt::For(l) => match self.over_lanes(stmt, around)? {
                 Some(nodes) => Ok(nodes),
                 None => self.for_loop(l, around),
             },
-            Stmt::Realize(r) => self.realize(r, around),
+            Stmt::Realize(r) => match self.over_lanes(stmt, around)? {
+                Some(nodes) => Ok(nodes),
+                None => self.realize(r, around),
+            },
             Stmt::Seq(parts) => {
                 let mut nodes = Vec::new();
                 for part in parts {
@@ -140,6 +171,21 @@ impl Builder<'_> {
             })
     }
 
+    /// Whether a loop is pipelined that loads what a warp multiplies.
+    fn loads_ahead(&self, l: &For) -> bool {
+        let mut found = false;
+        visit::walk_stmt(&l.body, &mut |s| {
+            if let Stmt::Store { buffer, .. } = s {
+                found |= self
+                    .program
+                    .buffers
+                    .get(buffer.0 as usize)
+                    .is_some_and(|b| is_private(&b.scope) && b.scope != "local");
+            }
+        });
+        found && l.annotations.contains_key("software_pipeline_stage")
+    }
+
     pub fn clauses(&self, cond: &Expr, around: &Around) -> Result<Vec<Pred>, LowerError> {
         let cond = visit::substitute(cond, &around.values);
         let form = |e: &Expr| Linear::of_index(e, &self.nest.ranges, self.program);
@@ -171,6 +217,10 @@ impl Builder<'_> {
             return Err(LowerError::Overflow { what: format!("loop {}: extent {extent}", l.var.name) });
         }
         self.note(&l.annotations, &format!("loop {}", l.var.name));
+        if let Some(Attr::Int(blocks @ 1..)) = l.annotations.get(keys::MIN_BLOCKS) {
+            self.nest.min_blocks = u32::try_from(*blocks).ok();
+        }
+        self.nest.raster = self.nest.raster.or_else(|| Raster::of(&l.annotations, extent));
         let mut inside = around.clone();
         let min = visit::substitute(&l.min, &around.values);
         let mut bind = |v: VarId| {
@@ -207,7 +257,8 @@ impl Builder<'_> {
                 })
             }
             _ if extent == 0 => return Ok(Vec::new()),
-            _ if extent == 1 => {
+            // What is loaded a step ahead may be of the next tile.
+            _ if extent == 1 && !self.loads_ahead(l) => {
                 inside.values.insert(l.var.id, min);
                 return self.stmt(&l.body, &inside);
             }
@@ -276,7 +327,7 @@ impl Builder<'_> {
             join(&mut at_first.guards, first);
             nodes.extend(self.stmt(init, &at_first)?);
         }
-        nodes.extend(self.stmt(&block.body, &inside)?);
+        nodes.extend(self.stmt(&cropped::without_edge(block), &inside)?);
         match intrinsic {
             Some((_, Some(instruction))) => matrix::mark(&mut nodes, instruction, &inside)?,
             Some((name, None)) if !self.of_lanes(&r.block.body) => {

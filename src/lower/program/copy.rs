@@ -18,8 +18,8 @@ pub struct Move {
     pub zero: Vec<Pred>,
     /// Variable and extent of the vectorized loop.
     pub lane: Option<(VarId, i64)>,
-    /// Whether to issue it asynchronously where that is possible.
-    pub asynchronous: bool,
+    /// Whether to issue it asynchronously where that is possible, and the bytes that L2 is then asked to fetch.
+    pub asynchronous: Option<u32>,
 }
 
 /// Which sides of a copy take a vector.
@@ -59,7 +59,7 @@ impl Emitter<'_> {
         if let Some(w) = both {
             return (w, Sides::Both);
         }
-        if !m.asynchronous {
+        if m.asynchronous.is_none() {
             for w in widths().filter(|w| uniform(*w)) {
                 if takes(&m.src_form, w) && memory(m.src) {
                     return (w, Sides::Source);
@@ -110,12 +110,12 @@ impl Emitter<'_> {
             body.push(wide(between, c(0), src, from, zero_unless));
             for j in 0..width {
                 let to = self.lane_of((dst, &m.dst_form), &lane(&m.dst_form, j), (width, j), (&number, "to"));
-                body.push(self.one_copy((dst, to), (between, c(j)), 1, Cond::True, false));
+                body.push(self.one_copy((dst, to), (between, c(j)), 1, Cond::True, None));
             }
         } else {
             for j in 0..width {
                 let from = self.lane_of((src, &m.src_form), &lane(&m.src_form, j), (width, j), (&number, "from"));
-                body.push(self.one_copy((between, c(j)), (src, from), 1, zero_unless.clone(), false));
+                body.push(self.one_copy((between, c(j)), (src, from), 1, zero_unless.clone(), None));
             }
             let to = self.index(dst, &lane(&m.dst_form, 0), "to");
             body.push(wide(dst, to, between, c(0), Cond::True));
@@ -147,14 +147,14 @@ impl Emitter<'_> {
         (src, src_index): (ArrayId, Index),
         width: i64,
         zero_unless: Cond,
-        asynchronous: bool,
+        asynchronous: Option<u32>,
     ) -> Stmt {
         let (to, from) = (self.array(dst).space, self.array(src).space);
         let bytes = width * i64::from(self.array(dst).dtype.bytes());
         let width_u32 = width as u32;
-        if asynchronous && (to, from) == (Space::Shared, Space::Global) {
+        if let Some(prefetch) = asynchronous.filter(|_| (to, from) == (Space::Shared, Space::Global)) {
             if matches!(bytes, 4 | 8 | 16) {
-                return Stmt::AsyncCopy { dst, dst_index, src, src_index, width: width_u32, prefetch: 0, zero_unless };
+                return Stmt::AsyncCopy { dst, dst_index, src, src_index, width: width_u32, prefetch, zero_unless };
             }
             let note = format!("{} is copied {bytes} bytes at a time: not asynchronously", self.array(src).name);
             if !self.notes.contains(&note) {

@@ -4,13 +4,14 @@ use super::error::LowerError;
 use super::guards::Guarding;
 use super::layout::BufferLayout;
 use super::linear::{Atom, Linear, Op, Ranges};
-use super::matrix::Fragments;
-use super::nest::{Leaf, Loop, LoopKind, Nest, Node};
+use super::matrix::{Fragments, What};
+use super::nest::{flag, Leaf, Loop, LoopKind, Nest, Node};
 use super::pipeline::Pipeline;
 use super::pred::{join, Pred};
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
-use crate::lower::index::{add, all, c, div, mul, rem};
+use crate::lower::index::{self, add, all, c, div, mul, rem, scaled};
 use satune_ir::{Attr, BufferId, Program, VarId};
+use satune_rewrites::keys;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What part of a copy is emitted.
@@ -44,6 +45,8 @@ pub struct Emitter<'a> {
     /// Loops that index register arrays.
     pub expanded: HashSet<VarId>,
     pub mode: Mode,
+    /// Whether statements are written out for known laps, as those of pipelines of matrices are.
+    pub written_out: bool,
     /// Statements of the kernel's head: parts of indices that threads and blocks decide.
     pub lets: Vec<Stmt>,
     pub notes: Vec<String>,
@@ -92,6 +95,7 @@ impl<'a> Emitter<'a> {
             pipelines: HashMap::new(),
             expanded: HashSet::new(),
             mode: Mode::Whole,
+            written_out: false,
             lets: Vec::new(),
             notes: Vec::new(),
             staging: HashMap::new(),
@@ -123,20 +127,17 @@ impl<'a> Emitter<'a> {
 
     /// A register array.
     pub fn registers(&mut self, name: &str, dtype: satune_ir::DType, len: i64) -> ArrayId {
+        self.registers_in(Space::Register, name, dtype, len)
+    }
+
+    /// An array of registers of one kind.
+    pub fn registers_in(&mut self, space: Space, name: &str, dtype: satune_ir::DType, len: i64) -> ArrayId {
         let mut name = crate::lower::safe(name);
         while self.arrays.iter().any(|a| a.name == name) {
             name.push('_');
         }
         let len = len.max(1) as u64;
-        self.arrays.push(Array {
-            name,
-            dtype,
-            len,
-            space: Space::Register,
-            align: 16,
-            shared_offset: 0,
-            written: false,
-        });
+        self.arrays.push(Array { name, dtype, len, space, align: 16, shared_offset: 0, written: false });
         ArrayId(self.arrays.len() as u32 - 1)
     }
 
@@ -157,15 +158,23 @@ impl<'a> Emitter<'a> {
 
     /// Array and position of an element of a buffer.
     pub fn element(&self, buffer: BufferId, at: &[Linear]) -> Result<(ArrayId, Linear), LowerError> {
+        let (array, form) = self.of_one(buffer, at)?;
+        Ok((array, form.plus(&self.turn(buffer), 1)))
+    }
+
+    /// Where what is held several times begins, of the one that its loop's variable numbers.
+    pub fn turn(&self, buffer: BufferId) -> Linear {
+        self.rings.get(&buffer).map_or(Linear::of(0), |(slot, len)| Linear::var(*slot).scaled(*len))
+    }
+
+    /// [`Emitter::element`] within one of what is held several times.
+    pub fn of_one(&self, buffer: BufferId, at: &[Linear]) -> Result<(ArrayId, Linear), LowerError> {
         let (array, layout) = self.places.get(&buffer).ok_or_else(|| LowerError::Overflow {
             what: format!("buffer {} has no place: its use", self.program.buffer(buffer).name),
         })?;
         let mut form = layout.flatten(at, &self.nest.ranges);
         if self.is_global(buffer) {
             form = form.joined(&self.nest.ranges);
-        }
-        if let Some((slot, len)) = self.rings.get(&buffer) {
-            form = form.plus(&Linear::var(*slot), *len);
         }
         Ok((*array, form))
     }
@@ -206,9 +215,9 @@ impl<'a> Emitter<'a> {
     pub fn plain_index(&mut self, form: &Linear) -> Index {
         let mut sum: Option<Index> = None;
         for (atom, k) in form.terms.iter().filter(|(_, k)| *k > 0) {
-            let term = mul(self.atom(atom), *k);
+            let term = scaled(&self.atom(atom), *k);
             sum = Some(match sum {
-                Some(s) => add(s, term),
+                Some(s) => index::sum(s, term),
                 None => term,
             });
         }
@@ -222,8 +231,23 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// A form with the numbers of laps that are written out.
+    fn at_this_lap(&self, form: &Linear) -> Linear {
+        let mut known = HashMap::new();
+        form.vars(&mut |v| {
+            if let Some(Index::Const(number)) = self.env.get(&v) {
+                known.insert(v, Linear::of(*number));
+            }
+        });
+        form.substitute(&known, &self.nest.ranges)
+    }
+
     /// An index whose thread part is computed once, at the head of the kernel.
     fn hoisted(&mut self, form: &Linear, name: impl FnOnce(&Self) -> String) -> Index {
+        let form = &match self.written_out {
+            true => self.at_this_lap(form),
+            false => form.clone(),
+        };
         let of_thread = |a: &Atom| !a.is_data() && !a.uses(&|v| self.nest.thread(v).is_none());
         let (thread, rest) = form.partition(&of_thread);
         let trivial = matches!(thread.terms.as_slice(), [] | [(Atom::Var(_), 1)]);
@@ -249,7 +273,7 @@ impl<'a> Emitter<'a> {
         }
         let mut sum = base;
         for (atom, k) in &rest.terms {
-            sum = add(sum, mul(self.atom(atom), *k));
+            sum = index::sum(sum, scaled(&self.atom(atom), *k));
         }
         add(sum, c(rest.constant))
     }
@@ -267,6 +291,9 @@ impl<'a> Emitter<'a> {
     pub fn condition(&mut self, clauses: &[Pred]) -> Cond {
         let mut coarse: Vec<Pred> = Vec::new();
         join(&mut coarse, clauses.iter().map(|p| p.coarse(&self.nest.ranges)).collect());
+        if self.written_out {
+            coarse.retain(|p| !p.map(&mut |form| self.at_this_lap(form)).holds(&self.nest.ranges));
+        }
         coarse.retain(|p| !self.assumed.contains(p));
         let list = coarse.iter().map(|p| self.clause(p)).collect();
         all(list)
@@ -300,6 +327,39 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// All of the kernel. What threads and blocks decide of indices is computed at its head, but for what only comes after a loop that
+    /// multiplies matrices: that has no registers for it.
+    pub fn kernel_body(&mut self) -> Result<Vec<Stmt>, LowerError> {
+        let (mut out, mut before) = (Vec::new(), 0);
+        let (mut head, mut is_after) = (Vec::new(), false);
+        for (at, node) in self.nest.body.iter().enumerate() {
+            let multiplies =
+                matches!(node, Node::Loop(l) if self.pipelines.contains_key(&l.var)) && has_instruction(node);
+            if !multiplies {
+                continue;
+            }
+            let upto = self.nodes(&self.nest.body[before..=at])?;
+            let lets = std::mem::take(&mut self.lets);
+            if is_after {
+                out.extend(lets)
+            } else {
+                head = lets
+            }
+            out.extend(upto);
+            (before, is_after) = (at + 1, true);
+        }
+        let rest = self.nodes(&self.nest.body[before..])?;
+        let lets = std::mem::take(&mut self.lets);
+        if is_after {
+            out.extend(lets)
+        } else {
+            head = lets
+        }
+        out.extend(rest);
+        head.extend(joined(out));
+        Ok(head)
+    }
+
     /// A list of statements.
     pub fn nodes(&mut self, nodes: &[Node]) -> Result<Vec<Stmt>, LowerError> {
         let mut out = Vec::new();
@@ -324,10 +384,30 @@ impl<'a> Emitter<'a> {
         out
     }
 
+    /// [`Emitter::with`] of several.
+    pub fn with_all<T>(&mut self, bound: &[(VarId, Index)], f: impl FnOnce(&mut Self) -> T) -> T {
+        let old: Vec<_> = bound.iter().map(|(v, index)| (*v, self.env.insert(*v, index.clone()))).collect();
+        let out = f(self);
+        for (v, old) in old.into_iter().rev() {
+            match old {
+                Some(old) => self.env.insert(v, old),
+                None => self.env.remove(&v),
+            };
+        }
+        out
+    }
+
     fn for_loop(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
         if let Some((leaf, _)) = single_leaf(l) {
             if let Some(what) = leaf.instruction.as_deref().filter(|what| what.loops.first() == Some(&l.var)) {
-                return self.instruction(leaf, what);
+                match what.what {
+                    What::Matrices => {
+                        if let Some(code) = self.by_stmatrix(leaf, what)? {
+                            return Ok(code);
+                        }
+                    }
+                    _ => return self.instruction(leaf, what),
+                }
             }
         }
         if self.pipelines.contains_key(&l.var) {
@@ -356,13 +436,26 @@ impl<'a> Emitter<'a> {
     }
 
     fn plain_loop(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        if let Some(code) = self.in_order(l)? {
+            return Ok(code);
+        }
         self.path.push((l.var, l.extent));
         let out = match self.whole_laps(l) {
             Some(whole) => self.laps_and_ends(l, whole),
+            None if self.written_out && l.kind == LoopKind::Unrolled => self.one_by_one(l),
             None => self.loop_inside(l, 0),
         };
         self.path.pop();
         out
+    }
+
+    /// A loop written out, so that what of its addresses threads decide is computed before the kernel's loop.
+    fn one_by_one(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        let mut code = Vec::new();
+        for lap in 0..l.extent {
+            code.extend(self.with(l.var, c(lap), |this| this.nodes(&l.body))?);
+        }
+        Ok(code)
     }
 
     /// A loop whose variable counts from `start` on.
@@ -384,7 +477,11 @@ impl<'a> Emitter<'a> {
         if unroll == Unroll::Full {
             self.counted.insert(l.var);
         }
-        let body = self.with(l.var, Index::Var(var), |this| this.nodes(&l.body));
+        let number = match flag(&l.annotations, keys::DESCENDING) {
+            true => Index::Sub(Box::new(c(2 * start + l.extent - 1)), Box::new(Index::Var(var))),
+            false => Index::Var(var),
+        };
+        let body = self.with(l.var, number, |this| this.nodes(&l.body));
         self.counted.remove(&l.var);
         self.unroll_limit = limit;
         let body = body?;
@@ -417,6 +514,9 @@ impl<'a> Emitter<'a> {
         if self.expanded.contains(&l.var) || l.kind != LoopKind::Serial || staged {
             return Unroll::Full;
         }
+        if let Some(unroll) = self.rolled(l) {
+            return unroll;
+        }
         if has_barrier(&l.body) || l.body.iter().any(|n| self.has_pipeline(n)) {
             return Unroll::No;
         }
@@ -433,6 +533,15 @@ impl<'a> Emitter<'a> {
             Node::Loop(l) => self.pipelines.contains_key(&l.var) || l.body.iter().any(|n| self.has_pipeline(n)),
             _ => false,
         }
+    }
+}
+
+/// Whether a statement in it is an instruction of a warp.
+fn has_instruction(node: &Node) -> bool {
+    match node {
+        Node::Leaf(leaf) => leaf.instruction.is_some(),
+        Node::Loop(l) => l.body.iter().any(has_instruction),
+        Node::Barrier => false,
     }
 }
 

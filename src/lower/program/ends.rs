@@ -11,7 +11,7 @@
 use super::emit::{has_barrier, steps, Emitter, Mode};
 use super::error::LowerError;
 use super::linear::Ranges;
-use super::nest::{Leaf, Loop, LoopKind, Node};
+use super::nest::{leaves, Loop, LoopKind, Node};
 use super::pred::Pred;
 use crate::kernel::Stmt;
 use crate::lower::index::c;
@@ -39,7 +39,7 @@ impl Emitter<'_> {
     }
 
     /// The laps, from the first on, in which a guard is sure to hold.
-    fn surely(&self, guard: &Pred, v: VarId) -> i64 {
+    pub(super) fn surely(&self, guard: &Pred, v: VarId) -> i64 {
         let Pred::Lt(form, bound) = guard else { return 0 };
         match form.split_var(v) {
             Some((each, rest)) if each > 0 => (bound - 1 - rest.range(&self.ranges).1).div_euclid(each) + 1,
@@ -77,7 +77,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn narrowed(&self, v: VarId, to: (i64, i64)) -> Ranges {
+    pub(super) fn narrowed(&self, v: VarId, to: (i64, i64)) -> Ranges {
         let mut ranges = self.ranges.clone();
         ranges.insert(v, to);
         ranges
@@ -88,16 +88,6 @@ impl Emitter<'_> {
             Node::Loop(l) => self.pipelines.contains_key(&l.var) || self.pipelined_within(&l.body),
             _ => false,
         })
-    }
-}
-
-fn leaves(nodes: &[Node], f: &mut dyn FnMut(&Leaf)) {
-    for node in nodes {
-        match node {
-            Node::Loop(l) => leaves(&l.body, f),
-            Node::Leaf(leaf) => f(leaf),
-            Node::Barrier => {}
-        }
     }
 }
 

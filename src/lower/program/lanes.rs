@@ -14,14 +14,15 @@ use super::build::{Around, Builder};
 use super::error::{At, LowerError};
 use super::linear::Linear;
 use super::matrix::{Instruction, What, LANES, LANE_TAG};
-use super::nest::{Loop, LoopKind, Nest, Node};
-use super::pred::join;
+use super::nest::{flag, Loop, LoopKind, Nest, Node};
+use super::pred::{join, range_of_parts, Pred};
 use satune_ir::affine::{constant, int};
 use satune_ir::layout;
 use satune_ir::{
     visit, Annotations, Attr, BinOp, BlockRealize, BufferId, Expr, For, ForKind, Program, Stmt, Var, VarId,
 };
 use satune_rewrites::intrinsics::{mma, INTRINSIC};
+use satune_rewrites::keys;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -119,8 +120,9 @@ impl Builder<'_> {
     }
 
     /// Loops with one block in them over elements that lanes hold. None where they are not.
-    pub(super) fn over_lanes(&mut self, l: &For, around: &Around) -> Result<Option<Vec<Node>>, LowerError> {
-        let Some((fors, inner, r)) = chain(l).filter(|_| !around.multiplies) else { return Ok(None) };
+    pub(super) fn over_lanes(&mut self, stmt: &Stmt, around: &Around) -> Result<Option<Vec<Node>>, LowerError> {
+        let known = around.multiplies || around.of_own_lane;
+        let Some((mut fors, inner, r)) = chain(stmt).filter(|_| !known) else { return Ok(None) };
         let Stmt::Store { buffer, indices, value } = r.block.body.as_ref() else { return Ok(None) };
         let stored = [(*buffer, indices.clone())];
         let Some((_, at)) = stored.into_iter().chain(visit::loads(value)).find(|(b, _)| self.is_held(*b)) else {
@@ -139,10 +141,18 @@ impl Builder<'_> {
             values.insert(iv.var.id, value);
         }
         let lane = self.forms(&[visit::substitute(&lane, &values)], &r.block.name)?.remove(0);
-        if !lane.uses(&|v| vars.contains(&v)) {
+        if !lane.uses(&|v| vars.contains(&v)) && lane.as_constant().is_none() {
             return Ok(None);
         }
-        let Some((loops, bits)) = self.told_apart(&fors, &vars, &lane) else {
+        // The lane's number may be one of those elements alone that exist.
+        let within = Around { values: values.clone(), ..around.clone() };
+        let clauses = self.clauses(&r.predicate, &within)?;
+        for ((_, extent), v) in fors.iter_mut().zip(&vars) {
+            *extent =
+                range_of_parts(&Linear::var(*v), &clauses, &self.nest.ranges).1.saturating_add(1).clamp(1, *extent);
+        }
+        let lane = self.where_all_hold(&lane, &clauses);
+        let Some((loops, bits, first)) = self.told_apart(&fors, &vars, &lane) else {
             return Err(LowerError::Unsupported {
                 what: "a buffer of scope warp whose lanes are no bits of the loops' variables".into(),
                 place: At::block(&r.block.name),
@@ -150,16 +160,45 @@ impl Builder<'_> {
             });
         };
         let packed = self.nest.is_packed(self.program, *buffer);
-        self.of_each_lane(&loops, &bits, inner, packed, around).map(Some)
+        self.of_each_lane(&loops, (&bits, first), inner, packed, around).map(Some)
     }
 
-    /// Which bits of the loops' variables are the lane's.
+    /// A form with what clauses leave but one value of.
+    fn where_all_hold(&self, form: &Linear, clauses: &[Pred]) -> Linear {
+        let (kept, mut rest) = (form.shifted(-form.constant), Linear::of(form.constant));
+        for (atom, count) in kept.terms {
+            let one = Linear { terms: vec![(atom, 1)], constant: 0 };
+            let (least, most) = range_of_parts(&one, clauses, &self.nest.ranges);
+            rest = if least == most { rest.shifted(count.saturating_mul(least)) } else { rest.plus(&one, count) };
+        }
+        rest
+    }
+
+    /// Whether a form is the lane's number, of every lane for which conditions hold.
+    fn is_own(&self, form: &Linear, lane: VarId, guards: &[Pred]) -> bool {
+        let ranges = &self.nest.ranges;
+        *form == Linear::var(lane)
+            || (0..LANES).all(|number| {
+                let map = HashMap::from([(lane, Linear::of(number))]);
+                let guards: Vec<Pred> =
+                    guards.iter().map(|p| p.map(&mut |form| form.substitute(&map, ranges))).collect();
+                let never = |p: &Pred| match p {
+                    Pred::Lt(form, bound) => form.range(ranges).0 >= *bound,
+                    Pred::Eq(form, value) => form.as_constant().is_some_and(|form| form != *value),
+                    _ => false,
+                };
+                guards.iter().any(never)
+                    || self.where_all_hold(&form.substitute(&map, ranges), &guards).as_constant() == Some(number)
+            })
+    }
+
+    /// Which bits of the loops' variables are the lane's, and the lane of the first element.
     fn told_apart<'l>(
         &self,
         fors: &[(&'l For, i64)],
         vars: &[VarId],
         lane: &Linear,
-    ) -> Option<(Vec<Elements<'l>>, Vec<Bit>)> {
+    ) -> Option<(Vec<Elements<'l>>, Vec<Bit>, i64)> {
         let lane_at = |point: &[i64]| {
             let map = vars.iter().zip(point).map(|(v, n)| (*v, Linear::of(*n))).collect();
             Some([lane.substitute(&map, &self.nest.ranges).as_constant()?])
@@ -176,22 +215,26 @@ impl Builder<'_> {
         for (of, digits) in digits.iter().enumerate() {
             bits.extend((0..).zip(digits).map(|(at, bit)| Bit { of, at, lane: bit.map(|(_, lane)| lane) }));
         }
-        let mut known: Vec<u32> = bits.iter().filter_map(|bit| bit.lane).collect();
-        known.sort_unstable();
-        (known == [0, 1, 2, 3, 4]).then_some((loops, bits))
+        let [first] = lane_at(&vec![0; vars.len()])?;
+        Some((loops, bits, first))
     }
 
     /// The loops of each lane: over what is beyond the low bits, then over those of the low bits that are not the lane's.
     fn of_each_lane(
         &mut self,
         loops: &[Elements<'_>],
-        bits: &[Bit],
+        (bits, first): (&[Bit], i64),
         inner: &Stmt,
         packed: bool,
         around: &Around,
     ) -> Result<Vec<Node>, LowerError> {
         let lane = self.lane()?;
-        let mut inside = around.clone();
+        let mut inside = Around { of_own_lane: true, ..around.clone() };
+        // Where there are few elements, lanes whose other bits differ hold none.
+        for bit in (0..5).filter(|bit| bits.iter().all(|own| own.lane != Some(*bit))) {
+            let own = Linear::var(lane).divided(1 << bit, &self.nest.ranges).remainder(2, &self.nest.ranges);
+            join(&mut inside.guards, Pred::eq(&own.shifted(-(first >> bit & 1)), &self.nest.ranges));
+        }
         let mut made: Vec<(VarId, String, i64, LoopKind)> = Vec::new();
         // The innermost loop's bits count first.
         let mut counting: Vec<(usize, u32)> =
@@ -244,9 +287,14 @@ impl Builder<'_> {
             self.nest.ranges.insert(each, (0, 0));
         }
         let mut nodes = self.stmt(inner, &inside)?;
-        if let ([Node::Leaf(leaf)], true, false) = (nodes.as_mut_slice(), packed, made.is_empty()) {
+        if let ([Node::Leaf(leaf)], false) = (nodes.as_mut_slice(), made.is_empty()) {
+            let what = match (packed, flag(&leaf.annotations, keys::STMATRIX)) {
+                (true, _) => Some(What::Hold),
+                (false, true) if self.takes_matrices(leaf.target) => Some(What::Matrices),
+                _ => None,
+            };
             let loops = made.iter().map(|(id, ..)| *id).collect();
-            leaf.instruction = Some(Arc::new(Instruction { name: "a fragment".into(), what: What::Hold, loops }));
+            leaf.instruction = what.map(|what| Arc::new(Instruction { name: "a fragment".into(), what, loops }));
         }
         Ok(made.into_iter().rev().fold(nodes, |body, (var, name, extent, kind)| {
             let child_sizes = vec![body.len()];
@@ -261,6 +309,11 @@ impl Builder<'_> {
                 child_sizes,
             })]
         }))
+    }
+
+    /// Whether `stmatrix` stores a buffer's elements.
+    fn takes_matrices(&self, b: BufferId) -> bool {
+        self.program.buffers.get(b.0 as usize).is_some_and(|b| b.scope.starts_with("shared") && b.dtype.bytes() == 2)
     }
 
     /// Whether a statement accesses what lanes hold.
@@ -297,7 +350,7 @@ impl Builder<'_> {
         let lane = self.lane()?;
         if !around.multiplies {
             let own = self.forms(&at[d..=d], &around.block)?.remove(0).joined(&self.nest.ranges);
-            if own != Linear::var(lane) {
+            if !self.is_own(&own, lane, &around.guards) {
                 return Err(LowerError::Unsupported {
                     what: format!("a register of {} that another lane of the warp holds", self.program.buffer(b).name),
                     place: At::block(&around.block),
@@ -307,22 +360,58 @@ impl Builder<'_> {
         }
         let mut at = at;
         at[d] = int(0, satune_ir::affine::index_type(&at[d]));
+        for (tile, index) in at.iter_mut().enumerate().filter(|(tile, _)| *tile != d) {
+            *index = self.of_own_tile((b, tile), index.clone(), around)?;
+        }
         Ok(at)
+    }
+
+    /// An index of tiles and registers that warps hold, which names the warp as the first access does. Where conditions leave one value of what names
+    /// it, a program may have that value instead.
+    fn of_own_tile(&mut self, tile: (BufferId, usize), index: Expr, around: &Around) -> Result<Expr, LowerError> {
+        let names_warp = |this: &Self, e: &Expr| {
+            let mut zeros = HashMap::new();
+            visit::walk_expr(e, &mut |e| {
+                if let Expr::Var(v) = e {
+                    if this.nest.thread(v.id).is_none() {
+                        zeros.insert(v.id, int(0, v.dtype));
+                    }
+                }
+            });
+            visit::substitute(e, &zeros)
+        };
+        let own = names_warp(self, &index);
+        let Some(first) = self.own_tiles.get(&tile).cloned() else {
+            self.own_tiles.insert(tile, own);
+            return Ok(index);
+        };
+        let between = Expr::Binary(BinOp::Sub, Arc::new(first), Arc::new(own));
+        let difference = self.forms(std::slice::from_ref(&between), &around.block)?.remove(0);
+        match self.where_all_hold(&difference, &around.guards).as_constant() {
+            Some(constant) if difference.as_constant().is_none() => {
+                let constant = int(constant, satune_ir::affine::index_type(&index));
+                let moved = Expr::Binary(BinOp::Sub, Arc::new(between), Arc::new(constant));
+                Ok(Expr::Binary(BinOp::Add, Arc::new(index), Arc::new(moved)))
+            }
+            _ => Ok(index),
+        }
     }
 }
 
 /// Loops in each other around one block: with their extents, the block as a statement, and the block.
 #[allow(clippy::type_complexity)]
-fn chain(l: &For) -> Option<(Vec<(&For, i64)>, &Stmt, &BlockRealize)> {
-    let (mut loops, mut l) = (Vec::new(), l);
+fn chain(mut stmt: &Stmt) -> Option<(Vec<(&For, i64)>, &Stmt, &BlockRealize)> {
+    let mut loops = Vec::new();
     loop {
-        let plain = matches!(l.kind, ForKind::Serial | ForKind::Unrolled | ForKind::Vectorized);
-        let extent =
-            constant(&l.extent).filter(|n| plain && (1..=1 << 12).contains(n) && constant(&l.min) == Some(0))?;
-        loops.push((l, extent));
-        match l.body.as_ref() {
-            Stmt::For(inner) => l = inner,
-            inner @ Stmt::Realize(r) => return r.block.init.is_none().then_some((loops, inner, r)),
+        match stmt {
+            Stmt::For(l) => {
+                let plain = matches!(l.kind, ForKind::Serial | ForKind::Unrolled | ForKind::Vectorized);
+                let extent = constant(&l.extent);
+                let extent = extent.filter(|n| plain && (1..=1 << 12).contains(n) && constant(&l.min) == Some(0))?;
+                loops.push((l, extent));
+                stmt = &l.body;
+            }
+            Stmt::Realize(r) => return r.block.init.is_none().then_some((loops, stmt, r)),
             _ => return None,
         }
     }

@@ -8,7 +8,8 @@ use super::nest::{Leaf, Loop, Node};
 use super::pred::{join, Pred};
 use crate::kernel::{ArrayId, Cond, Index, Stmt, Unroll, Value};
 use crate::lower::index::c;
-use satune_ir::Expr;
+use satune_ir::{Attr, Expr};
+use satune_rewrites::keys;
 
 impl Emitter<'_> {
     /// A leaf; `lanes`: all iterations of a vectorized loop around it.
@@ -16,6 +17,7 @@ impl Emitter<'_> {
         let Guarding { when, zero: zero_clauses } = self.guarding.get(&leaf.id).cloned().unwrap_or_default();
         let mut known = when.clone();
         join(&mut known, zero_clauses.clone());
+        join(&mut known, self.assumed.clone());
         let (dst, dst_form) = match self.mode {
             Mode::Load => self.staged(leaf),
             _ => self.element(leaf.target, &leaf.at)?,
@@ -34,7 +36,10 @@ impl Emitter<'_> {
         if let Some((src, src_form, mut more)) = copy {
             let mut zero = if self.mode == Mode::Store { Vec::new() } else { zero_clauses };
             join(&mut zero, std::mem::take(&mut more));
-            let asynchronous = self.mode == Mode::Async;
+            let asynchronous = (self.mode == Mode::Async).then(|| match leaf.annotations.get(keys::PREFETCH) {
+                Some(Attr::Int(bytes @ (64 | 128 | 256))) => *bytes as u32,
+                _ => 0,
+            });
             return Ok(self.moved(&Move { dst, dst_form, src, src_form, when, zero, lane, asynchronous }));
         }
         if let Some(l) = lanes {

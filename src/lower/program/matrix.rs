@@ -23,7 +23,6 @@ use super::mma::{self, Multiplication};
 use super::nest::{Leaf, Loop, Nest, Node};
 use super::pred::Pred;
 use crate::kernel::{self, Array, ArrayId, Index, WarpOp, WmmaOp};
-use crate::lower::index::mul;
 use satune_ir::term::tensor::Wmma;
 use satune_ir::term::Side;
 use satune_ir::{visit, BufferId, Program, Stmt, VarId};
@@ -46,12 +45,6 @@ pub fn is_private(scope: &str) -> bool {
 /// Whether buffers of a scope hold fragments.
 pub fn is_fragment(scope: &str) -> bool {
     scope.starts_with("wmma.")
-}
-
-/// Whether a program has buffers of fragments, or of what lanes hold for `mma.sync`.
-pub fn has_fragments(program: &Program) -> bool {
-    let scopes = |of: fn(&str) -> bool| program.buffers.iter().any(|buffer| of(&buffer.scope));
-    scopes(is_fragment) || scopes(is_held) && !intrinsics::has_wgmma(program)
 }
 
 /// The program without views, intrinsics as what they compute, with their names.
@@ -86,6 +79,8 @@ pub enum What {
     Multiply(Multiplication),
     /// Gives lanes what they hold for `mma.sync`.
     Hold,
+    /// Takes 16-bit values of what lanes hold to shared memory, by `stmatrix`.
+    Matrices,
 }
 
 impl Instruction {
@@ -94,11 +89,16 @@ impl Instruction {
         matches!(self.what, What::Multiply(_))
     }
 
+    /// Whether it multiplies.
+    pub fn multiplies(&self) -> bool {
+        matches!(self.what, What::Multiply(_) | What::Fragments(Step::Multiply(..)))
+    }
+
     /// What it does with fragments of `wmma`.
     fn step(&self) -> Option<Step> {
         match self.what {
             What::Fragments(step) => Some(step),
-            What::Multiply(_) | What::Hold => None,
+            What::Multiply(_) | What::Hold | What::Matrices => None,
         }
     }
 }
@@ -272,7 +272,7 @@ pub const LANE_TAG: &str = "threadIdx.x";
 
 impl Nest {
     /// Whether an index is the same for all lanes of a warp.
-    fn is_uniform(&self, form: &Linear) -> bool {
+    pub(super) fn is_uniform(&self, form: &Linear) -> bool {
         let Some(lane) = self.threads.iter().find(|t| t.tag == LANE_TAG) else { return true };
         let of_lanes = |atom: &Atom| atom.uses(&|v| v == lane.var);
         let of_warps = |atom: &Atom| match atom {
@@ -305,6 +305,7 @@ impl Emitter<'_> {
             What::Fragments(step) => step,
             What::Multiply(multiplication) => return self.multiply(leaf, what, multiplication, &when),
             What::Hold => return self.hold(leaf, what, &when),
+            What::Matrices => return Err(refused("its matrices are not whole")),
         };
         let accesses = leaf.reads.iter().map(|(b, at)| (*b, at)).chain([(leaf.target, &leaf.at)]);
         let (mut held, mut memory) = (Vec::new(), None);
@@ -410,7 +411,7 @@ impl Emitter<'_> {
     ) -> Result<(Place, Wmma), LowerError> {
         let refused = |why: &str| strange(&what.name, &leaf.block, why);
         let held = self.fragments.get(&b).copied().ok_or_else(|| refused("it has other operands"))?;
-        let (array, form) = self.element(b, at)?;
+        let (array, form) = self.of_one(b, at)?;
         // Rows before columns, as the buffer has them.
         let unit = |v: &VarId| form.split_var(*v).map_or(0, |(unit, _)| unit);
         let mut lines: Vec<VarId> = what.loops.iter().copied().filter(|v| form.uses(&|x| x == *v)).collect();
@@ -423,8 +424,8 @@ impl Emitter<'_> {
             return Err(refused("a fragment begins within another"));
         }
         let number = above.scaled(pitch / held.columns).plus(&beside.divided(held.columns, ranges), 1);
-        let index = self.plain_index(&number);
-        Ok(((array, mul(index, held.per_lane)), held.op))
+        let index = self.plain_index(&number.scaled(held.per_lane).plus(&self.turn(b), 1));
+        Ok(((array, index), held.op))
     }
 }
 

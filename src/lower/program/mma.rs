@@ -11,15 +11,15 @@
 //! that is seen by taking the one from the other: nothing is left.
 use super::emit::{guarded, Emitter};
 use super::error::LowerError;
-use super::guards::missing;
+use super::guards::{missing, Guarding};
 use super::linear::Linear;
 use super::matrix::{strange, Instruction, LANE_TAG};
 use super::nest::{Leaf, Nest};
 use super::pred::Pred;
-use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, WarpOp};
+use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Value, WarpOp};
 use crate::lower::index::{add, c};
 use satune_ir::term::tensor::Mma;
-use satune_ir::{Attr, Expr, VarId};
+use satune_ir::{Attr, DType, Expr, VarId};
 use satune_rewrites::intrinsics::{mma, mma_sync};
 use satune_rewrites::keys;
 use std::collections::HashMap;
@@ -148,6 +148,49 @@ impl Emitter<'_> {
         Ok(guarded(self.condition(when), list))
     }
 
+    /// Values of 16 bits that lanes hold go to shared memory by `stmatrix`: of up to four matrices at once. None where they are no rows of
+    /// whole matrices, or not all lanes store.
+    pub(super) fn by_stmatrix(&mut self, leaf: &Leaf, what: &Instruction) -> Result<Option<Vec<Stmt>>, LowerError> {
+        let Guarding { when, zero } = self.guarding.get(&leaf.id).cloned().unwrap_or_default();
+        let of_lanes =
+            |p: &Pred| !p.forms(&mut |form| self.nest.is_uniform(form)) || p.uses(&|v| what.loops.contains(&v));
+        let Some((each, loops)) = what.loops.split_last().filter(|_| !when.iter().any(of_lanes)) else {
+            return Ok(None);
+        };
+        let (array, to) = self.element(leaf.target, &leaf.at)?;
+        let source = leaf.reads.iter().find(|(b, _)| self.nest.roles.contains_key(b));
+        let Some((held, at)) = source.map(|(b, at)| (*b, at.clone())) else { return Ok(None) };
+        let (_, from) = self.element(held, &at)?;
+        let first = from.substitute(&zeros([each].into_iter().chain(loops)), &self.nest.ranges);
+        let pairs =
+            self.nest.ranges.get(each) == Some(&(0, 1)) && from.split_var(*each).is_some_and(|(unit, _)| unit == 1);
+        let words = self.words((&from, &first), Some(*each), loops).filter(|_| pairs);
+        let lines = self.lines(&to, Some(*each), 2);
+        let (Some(mut words), Some(lines)) = (words, lines) else { return Ok(None) };
+        words.sort_by_key(|word| word.at);
+        let (mut list, mut rest) = (Vec::new(), words.as_slice());
+        let (name, dtype) = (format!("{}_words", self.array(array).name), self.array(array).dtype);
+        let packed = self.registers_in(Space::Fragment, &name, dtype, 8);
+        while !rest.is_empty() {
+            let fits = |count: &usize| *count <= rest.len() && follow(&rest[..*count], 2);
+            let row = [4, 2, 1].into_iter().filter(fits).find_map(|count| {
+                let row = self.rows(&lines.rows, &rest[..count], loops)?;
+                row.scaled(2).multiple_of(ROW_BYTES).then_some((count, row))
+            });
+            let Some((count, row)) = row else { return Ok(None) };
+            for (number, word) in (0..).zip(&rest[..count]) {
+                let values = (0..2).map(|element| self.value_at(leaf, (Some(*each), loops), word, (element, &zero)));
+                let [low, high] = values.collect::<Result<Vec<_>, _>>()?.try_into().unwrap_or_else(|_| unreachable!());
+                list.push(Stmt::Warp(WarpOp::Pack { dst: (packed, c(2 * number)), low, high }));
+            }
+            let (dst_index, count_of, transposed) = (self.index(array, &row, "row"), count as u32, lines.transposed);
+            let (dst, src, src_index) = (array, packed, c(0));
+            list.push(Stmt::Warp(WarpOp::StoreMatrix { dst, dst_index, src, src_index, count: count_of, transposed }));
+            rest = &rest[count..];
+        }
+        Ok(Some(guarded(self.condition(&when), list)))
+    }
+
     /// The words that loops run over: where each is among the registers, as a distance from the first.
     fn words(&self, (to, first): (&Linear, &Linear), each: Option<VarId>, loops: &[VarId]) -> Option<Vec<Word>> {
         let ranges = &self.nest.ranges;
@@ -213,6 +256,30 @@ impl Emitter<'_> {
         Some(rows.substitute(&map, ranges))
     }
 
+    /// An element of a word, as packing takes it; zero where `zero` does not hold.
+    fn value_at(
+        &mut self,
+        leaf: &Leaf,
+        (each, loops): (Option<VarId>, &[VarId]),
+        word: &Word,
+        (element, zero): (i64, &[Pred]),
+    ) -> Result<Value, LowerError> {
+        let mut bound: Vec<_> = loops.iter().zip(&word.values).map(|(v, n)| (*v, c(*n))).collect();
+        bound.extend(each.map(|v| (v, c(element))));
+        self.with_all(&bound, |this| {
+            // Packing rounds by itself.
+            let rounds = matches!(&leaf.value, Expr::Cast(_, of) if this.type_of(of) == DType::F32);
+            let (value, dtype) = match this.leaf_value(leaf, zero)? {
+                Value::Cast(_, value) if rounds => (*value, DType::F32),
+                value => (value, this.program.buffer(leaf.target).dtype),
+            };
+            Ok(match this.condition(zero) {
+                Cond::True => value,
+                cond => Value::Select(cond, Box::new(value), Box::new(Value::zero(dtype))),
+            })
+        })
+    }
+
     /// A word of a lane's registers: neighbours at once, or element by element.
     fn word(
         &mut self,
@@ -238,22 +305,12 @@ impl Emitter<'_> {
                 return Ok(vec![Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless }]);
             }
         }
-        let mut value = |element: i64| {
-            let at: Vec<_> = values(element).into_iter().map(|(v, n)| (v, self.env.insert(v, c(n)))).collect();
-            let value = self.leaf_value(leaf, &[]);
-            for (v, before) in at {
-                match before {
-                    Some(index) => self.env.insert(v, index),
-                    None => self.env.remove(&v),
-                };
-            }
-            value
-        };
-        let elements = (0..width.into()).map(&mut value).collect::<Result<Vec<_>, _>>()?;
+        let value = |element: i64| self.value_at(leaf, (each, loops), word, (element, &[]));
+        let elements = (0..width.into()).map(value).collect::<Result<Vec<_>, _>>()?;
         match elements.as_slice() {
             [one] => Ok(vec![Stmt::Store { array, index, value: one.clone() }]),
             [low, high] => {
-                let [low, high] = [low, high].map(Clone::clone);
+                let [low, high] = [low.clone(), high.clone()];
                 Ok(vec![Stmt::Warp(WarpOp::Pack { dst: (array, index), low, high })])
             }
             _ => {

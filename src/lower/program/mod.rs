@@ -7,7 +7,8 @@
 //! over threads; `guards` proves which guards can go, `ends` which laps need none; `shared` gives buffers their bytes; `barrier` places
 //! barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the statements, `bits` of them addresses in swizzled tiles; `limits`
 //! checks the kernel. `matrix` makes instructions of the loops over a warp's matrices, `lanes` gives each lane the elements
-//! that it holds of buffers of scope `warp`, and `mma` multiplies and loads those. `linear` and `pred` are the arithmetic below all of them.
+//! that it holds of buffers of scope `warp`, and `mma` multiplies, loads and stores those; `tiles` are pipelines of them, in `steps`, and
+//! `order` the order of their instructions. `cropped` are copies without edges, and `raster` numbers blocks. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
@@ -25,6 +26,7 @@ mod bits;
 mod build;
 mod combine;
 mod copy;
+mod cropped;
 mod deciding;
 mod element;
 mod emit;
@@ -40,18 +42,21 @@ mod linear;
 mod matrix;
 mod mma;
 mod nest;
+mod order;
 mod pinned;
 mod pipeline;
 mod pred;
+mod raster;
 mod shared;
+mod steps;
 mod team;
 mod threads;
+mod tiles;
 mod value;
 mod vector;
 mod vthread;
 
 pub use error::{At, LowerError};
-pub use matrix::has_fragments;
 
 use crate::kernel::{Array, ArrayId, Kernel, Space};
 use allreduce::Reduction;
@@ -89,7 +94,8 @@ pub struct LowerOptions {
 
 impl Default for LowerOptions {
     fn default() -> LowerOptions {
-        let target = LowerTarget { max_shared_bytes: 99 * 1024, has_cp_async: true, max_threads: 1024 };
+        // What the largest GPUs have.
+        let target = LowerTarget { max_shared_bytes: 227 * 1024, has_cp_async: true, max_threads: 1024 };
         LowerOptions { target, max_expanded: 1 << 14, min_blocks: None }
     }
 }
@@ -153,7 +159,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         let program = program.as_ref();
         let mut lowering = OneKernel { program, options, used: Vec::new() };
         let mut kernel = lowering.kernel(part, name, &reductions)?;
-        kernel.min_blocks_per_sm = options.min_blocks.filter(|_| i == 0);
+        kernel.min_blocks_per_sm = options.min_blocks.filter(|_| i == 0).or(kernel.min_blocks_per_sm);
         let mut args = Vec::new();
         for id in lowering.used {
             let buffer = program.buffer(id);
@@ -222,14 +228,13 @@ impl OneKernel<'_> {
 
         let expanded = self.expanded(&nest, &layouts)?;
         let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
+        emitter.number_blocks();
         emitter.expanded = expanded;
         emitter.rings = rings;
         emitter.fragments = fragments;
         emitter.partials = reductions.iter().map(|r| r.partial).collect();
         emitter.pipelines = pipelines;
-        let code = emitter.nodes(&nest.body)?;
-        let mut body = std::mem::take(&mut emitter.lets);
-        body.extend(code);
+        let body = emitter.kernel_body()?;
         let arrays = std::mem::take(&mut emitter.arrays);
         limits::local_memory(&arrays)?;
         let [grid, block] = [nest.extents(false), nest.extents(true)].map(|e| e.map(|x| x as u32));
@@ -246,7 +251,7 @@ impl OneKernel<'_> {
             grid,
             block,
             shared_bytes,
-            min_blocks_per_sm: None,
+            min_blocks_per_sm: nest.min_blocks,
             cluster: 1,
             tensor_maps: vec![],
             body,
@@ -402,7 +407,8 @@ impl OneKernel<'_> {
                 let buffer = self.program.buffer(*id);
                 let Some(layout) = layouts.get(id).filter(|_| is_private(&buffer.scope)) else { continue };
                 layout.flatten(at, &nest.ranges).vars(&mut |v| {
-                    if leaf.instruction.as_ref().is_some_and(|what| what.loops.contains(&v)) {
+                    let own = leaf.instruction.as_ref().filter(|what| what.what != matrix::What::Matrices);
+                    if own.is_some_and(|what| what.loops.contains(&v)) {
                         return;
                     }
                     if nest.thread(v).is_some() {

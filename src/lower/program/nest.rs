@@ -4,6 +4,7 @@ use super::lanes::Role;
 use super::linear::{Atom, Linear, Ranges};
 use super::matrix::Instruction;
 use super::pred::Pred;
+use super::raster::Raster;
 use crate::kernel::Index;
 use satune_ir::{visit, Annotations, Attr, BufferId, Expr, VarId};
 use std::collections::HashMap;
@@ -127,6 +128,10 @@ pub struct Nest {
     /// Buffers that instructions multiply, and those that they add up in.
     pub roles: HashMap<BufferId, Role>,
     pub ranges: Ranges,
+    /// Blocks that are to fit on a multiprocessor at once.
+    pub min_blocks: Option<u32>,
+    /// The order of blocks, where it is none of loops.
+    pub raster: Option<Raster>,
     /// Extra leading dimensions that a buffer got.
     pub notes: Vec<String>,
     /// Next free variable.
@@ -207,4 +212,15 @@ pub fn int_list(attr: Option<&Attr>) -> Option<Vec<i64>> {
 /// Whether an annotation is set to something other than 0 or false.
 pub fn flag(annotations: &Annotations, key: &str) -> bool {
     matches!(annotations.get(key), Some(Attr::Int(1..)) | Some(Attr::Bool(true)))
+}
+
+/// Calls `f` for every leaf in nodes.
+pub fn leaves<'n>(nodes: &'n [Node], f: &mut dyn FnMut(&'n Leaf)) {
+    for node in nodes {
+        match node {
+            Node::Leaf(leaf) => f(leaf),
+            Node::Loop(l) => leaves(&l.body, f),
+            Node::Barrier => {}
+        }
+    }
 }

@@ -11,7 +11,8 @@
 //! One barrier in either: the slot that is written in iteration k was read in iteration k-1, before the barrier.
 use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
-use super::nest::{flag, int_list, Loop, Nest, Node};
+use super::nest::{flag, int_list, leaves, Loop, Nest, Node};
+use super::steps::{sets, Steps};
 use crate::kernel::{Cond, Index, Stmt, Unroll};
 use crate::lower::index::{add, c, mul, rem};
 use satune_ir::{Attr, BufferId, Program, VarId};
@@ -25,6 +26,8 @@ pub enum Form {
     Ring(i64, bool),
     /// Two buffers, the next tile waits in registers.
     Registers,
+    /// Two sets of what a warp multiplies; the next step's are loaded while this one's are multiplied.
+    Sets,
 }
 
 /// A pipelined loop.
@@ -45,17 +48,26 @@ impl Pipeline {
     pub fn slots(&self) -> i64 {
         match self.form {
             Form::Ring(n, _) => n,
-            Form::Registers => 2,
+            Form::Registers | Form::Sets => 2,
         }
     }
 }
 
 /// The pipelined loops of a nest. What an annotation asks for and cannot have becomes a note.
 pub fn find(nest: &mut Nest, program: &Program, cp_async: bool) -> HashMap<VarId, Pipeline> {
-    let mut found = Vec::new();
+    let mut found: Vec<(VarId, Pipeline)> = Vec::new();
     let mut notes = Vec::new();
+    // Loops over steps of tiles in a ring.
+    let mut steps = HashSet::new();
     for_each_loop(&nest.body, &mut |l| match plan(l, nest, program, cp_async) {
-        Ok(Some(p)) => found.push((l.var, p)),
+        Ok(Some(p)) if p.form == Form::Sets && !steps.contains(&l.var) => {
+            notes.push(format!("loop {} is not pipelined: it is no loop over steps of a ring's tiles", l.name));
+        }
+        Ok(Some(p)) => {
+            let of = Steps::of(&l.body[p.copies..], &p.buffers, program).and_then(|s| s.of);
+            steps.extend(of.filter(|_| p.form != Form::Sets).map(|l| l.var));
+            found.push((l.var, p));
+        }
         Ok(None) => {}
         Err(why) => notes.push(format!("loop {} is not pipelined: {why}", l.name)),
     });
@@ -86,6 +98,9 @@ fn plan(l: &Loop, nest: &Nest, program: &Program, cp_async: bool) -> Result<Opti
     let last = stages.iter().copied().max().unwrap_or(0);
     if last == 0 {
         return Ok(None);
+    }
+    if let Some(buffers) = sets(l, &stages, program).filter(|_| last == 1) {
+        return Ok(Some(Pipeline { form: Form::Sets, copies: 0, buffers, slot: l.var }));
     }
     let first = stages.iter().take_while(|s| **s == 0).count();
     if first == 0 || stages[first..].iter().any(|s| *s != last) {
@@ -135,24 +150,19 @@ fn plan(l: &Loop, nest: &Nest, program: &Program, cp_async: bool) -> Result<Opti
     Ok(Some(Pipeline { form, copies, buffers, slot: l.var }))
 }
 
-fn leaves<'n>(nodes: &'n [Node], f: &mut dyn FnMut(&'n super::nest::Leaf)) {
-    for node in nodes {
-        match node {
-            Node::Leaf(leaf) => f(leaf),
-            Node::Loop(l) => leaves(&l.body, f),
-            Node::Barrier => {}
-        }
-    }
-}
-
 impl Emitter<'_> {
     /// A pipelined loop.
     pub(super) fn pipelined(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
         let Some(p) = self.pipelines.get(&l.var).cloned() else { return Ok(Vec::new()) };
         let (copies, compute) = l.body.split_at(p.copies.min(l.body.len()));
+        if let Some(steps) = Steps::of(compute, &p.buffers, self.program).filter(|_| p.form != Form::Sets) {
+            return self.tiles(l, &p, copies, steps);
+        }
         match p.form {
             Form::Ring(stages, asynchronous) => self.ring(l, &p, copies, compute, stages, asynchronous),
             Form::Registers => self.through_registers(l, &p, copies, compute),
+            // A loop of tiles has them.
+            Form::Sets => Ok(Vec::new()),
         }
     }
 

@@ -185,6 +185,12 @@ pub fn join(clauses: &mut Vec<Pred>, more: Vec<Pred>) {
 /// A clause `e < c` bounds the form itself where they differ by a constant, and quotients and multiples of `e` in it.
 pub fn range_under(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64, i64) {
     let (mut lo, mut hi) = form.range(ranges);
+    for (atom, c) in form.terms.iter().filter(|(_, c)| *c > 0) {
+        let Atom::Div(inner, d) = atom else { continue };
+        let most = range_of_parts(inner, clauses, ranges).1.div_euclid(*d);
+        let (other, _) = form.partition(&|a| a != atom);
+        hi = hi.min(other.shifted(form.constant).range(ranges).1.saturating_add(most.saturating_mul(*c)));
+    }
     for clause in clauses {
         let Pred::Lt(e, bound) = clause else { continue };
         let same = |factor: i64| form.plus(e, -factor);
@@ -193,14 +199,6 @@ pub fn range_under(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64, i6
         }
         if let Some(rest) = same(-1).as_constant() {
             lo = lo.max(rest.saturating_sub(bound - 1));
-        }
-        for (atom, c) in &form.terms {
-            let Atom::Div(inner, d) = atom else { continue };
-            if inner.as_ref() == e && *c > 0 {
-                let (other, _) = form.partition(&|a| a != atom);
-                let rest = other.shifted(form.constant).range(ranges).1;
-                hi = hi.min(rest.saturating_add(((bound - 1).div_euclid(*d)).saturating_mul(*c)));
-            }
         }
         // Quotients that came apart: the form is e // d in another shape, times a number, and a rest.
         if e.range(ranges).0 >= 0 {
@@ -222,6 +220,11 @@ pub fn range_of_parts(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64,
     let (mut lo, mut hi) = range_under(form, clauses, ranges);
     for clause in clauses {
         let Pred::Lt(e, bound) = clause else { continue };
+        // The clause is on the form times a number: on 8 t + j, of t.
+        if let Some(factor) = e.times(form).filter(|factor| *factor > 1) {
+            let rest = e.plus(form, -factor).range(ranges).0;
+            hi = hi.min((bound - 1).saturating_sub(rest).div_euclid(factor));
+        }
         let Some(factor) = form.times(e) else { continue };
         // `e` is the form over a number, in another shape: 2 w + l // 4 of 32 w + 4 l + r, over 16.
         if factor > 1 && form.range(ranges).0 >= 0 && form.divided(factor, ranges) == *e {
@@ -263,6 +266,13 @@ mod tests {
         assert_eq!(form.range(&ranges), (0, 127));
         assert_eq!(range_of_parts(&form, &guard, &ranges), (0, 79));
         assert_eq!(range_of_parts(&form.scaled(-1), &guard, &ranges), (-79, 0));
+        // 64 k + (32 w + l) // 14 where 8 (32 w + l) + r < 320.
+        let k = Linear::var(VarId(5));
+        let ranges: Ranges =
+            [(VarId(0), (0, 7)), (VarId(1), (0, 31)), (VarId(2), (0, 7)), (VarId(5), (0, 3))].into_iter().collect();
+        let number = w.scaled(32).plus(&l, 1);
+        let guard = [Pred::Lt(number.scaled(8).plus(&r, 1), 320)];
+        assert_eq!(range_of_parts(&k.scaled(64).plus(&number.divided(14, &ranges), 1), &guard, &ranges), (0, 194));
         // 32 (t // 8) + 4 (t % 8) + r where 2 (t // 8) + t % 8 // 4 < 3.
         let [t, r] = [3, 4].map(|i| Linear::var(VarId(i)));
         let ranges: Ranges = [(VarId(3), (0, 15)), (VarId(4), (0, 3))].into_iter().collect();

@@ -1,8 +1,7 @@
 //! Loads of `mma` fragments from tiles in shared memory, for either order of storage and all types.
 use super::tile::{Tile, TileIndex};
 use super::{add, c, div, mul, rem, Builder, Index, OperandPlan};
-use crate::kernel::{ArrayId, Cond, Mma, Space, Stmt, WarpOp, WmmaOp};
-use satune_ir::term::tensor::Wmma;
+use crate::kernel::{ArrayId, Mma, Space, Stmt, WarpOp};
 use satune_ir::term::Side;
 
 /// The fragments of one operand for one step along k: `blocks` of 16 rows of A or pairs of 8 columns of B, the last of which may be
@@ -95,11 +94,9 @@ impl Loader {
         (0..self.blocks)
             .flat_map(|block| {
                 let to = add(set.clone(), c(block * self.block_len()));
-                match (self.op.sync(), self.k_rows, self.op.word()) {
-                    (Err(op), ..) => vec![self.whole(builder, head, op, at, step, block, &to)],
-                    (_, true, 1) => self.words_one_by_one(builder, head, at, step, block, &to),
-                    (_, true, 4) => self.bytes(builder, head, at, step, block, &to),
-                    _ => self.matrices(builder, head, at, step, block, &to),
+                match self.k_rows {
+                    true => self.bytes(builder, head, at, step, block, &to),
+                    false => self.matrices(builder, head, at, step, block, &to),
                 }
             })
             .collect()
@@ -141,43 +138,6 @@ impl Loader {
             base
         });
         add(add(base, c(constant)), at.clone())
-    }
-
-    /// A whole fragment.
-    #[allow(clippy::too_many_arguments)]
-    fn whole(
-        &mut self,
-        builder: &mut Builder,
-        head: &mut Vec<Stmt>,
-        op: Wmma,
-        at: &Index,
-        step: i64,
-        block: i64,
-        to: &Index,
-    ) -> Stmt {
-        let pitch = self.tile.pitch();
-        let block = block * Mma::Wmma(op).block()[usize::from(self.side == Side::B)];
-        let along = step * i64::from(op.extents()[2]);
-        let (base, constant) = match self.k_rows {
-            true => (self.first.clone(), along * pitch + block),
-            false => (mul(self.first.clone(), pitch), block * pitch + along),
-        };
-        let base = match self.bases.first() {
-            Some((_, _, base)) => base.clone(),
-            None => {
-                let base = builder.bind(head, &format!("{}_warp", self.name), base);
-                self.bases.push((0, 0, base.clone()));
-                base
-            }
-        };
-        Stmt::Warp(WarpOp::Wmma(WmmaOp::Load {
-            op,
-            side: self.side,
-            dst: (self.fragments, to.clone()),
-            src: (self.tile.array, add(add(base, c(self.tile.offset + constant)), at.clone())),
-            stride: pitch as u32,
-            across: self.k_rows,
-        }))
     }
 
     /// Four matrices (half of them of a single fragment of B, or of half the words of k), by one instruction or several: fragments
@@ -277,39 +237,5 @@ impl Loader {
             }));
         }
         list
-    }
-
-    /// 32-bit elements stored across k: no `ldmatrix` transposes them.
-    fn words_one_by_one(
-        &mut self,
-        builder: &mut Builder,
-        head: &mut Vec<Stmt>,
-        at: &Index,
-        step: i64,
-        block: i64,
-        to: &Index,
-    ) -> Vec<Stmt> {
-        let (group, member) = (div(self.lane.clone(), 4), rem(self.lane.clone(), 4));
-        (0..self.words_of(block))
-            .map(|word| {
-                // Words of A: rows 8 (w % 2), k 4 (w / 2). Of two fragments of B: columns 8 (w / 2), k 4 (w % 2).
-                let (across, along) = if self.side == Side::A { (word % 2, word / 2) } else { (word / 2, word % 2) };
-                let place = TileIndex {
-                    row: member.clone(),
-                    chunk: add(div(self.first.clone(), 4), div(group.clone(), 4)),
-                    within: rem(group.clone(), 4),
-                    rows: 8 * step + 4 * along,
-                    chunks: 4 * block + 2 * across,
-                };
-                Stmt::Copy {
-                    dst: self.fragments,
-                    dst_index: add(to.clone(), c(word)),
-                    src: self.tile.array,
-                    src_index: self.index(builder, head, 0, &place, at),
-                    width: 1,
-                    zero_unless: Cond::True,
-                }
-            })
-            .collect()
     }
 }

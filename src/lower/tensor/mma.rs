@@ -1,14 +1,15 @@
-//! The kernel of warps that multiply by `mma.sync` or `wmma`.
+//! The kernel of warps that multiply bytes by `mma.sync`.
 //!
 //! One loop over k, unrolled by the ring's length so that every stage and fragment set is a constant; each thread's
 //! addresses are computed before it. The loop runs as long as all its copies are whole; what is left, with the end of k,
 //! stands unrolled after it. Per tile and step along k: the next step's fragments are loaded while this one's are
-//! multiplied. On `wmma` the next tile waits in registers while this one is multiplied, and is stored before the barrier.
+//! multiplied. Where nothing is copied asynchronously, the next tile waits in
+//! registers while this one is multiplied, and is stored before the barrier.
 use super::fragments::Loader;
 use super::gathered::Gathering;
 use super::tile::{Filler, Source, Tile};
 use super::*;
-use crate::kernel::{WarpOp, WmmaOp};
+use crate::kernel::WarpOp;
 use satune_ir::term::tensor::{mma_conditions, StreamK, Turn};
 use satune_ir::term::Side;
 use std::rc::Rc;
@@ -146,7 +147,7 @@ impl<'p> Mainloop<'p> {
             Loader::new(b, (Side::A, "a"), op, (a_tile, a_rows), a_first, &plan.operands[0]),
             Loader::new(b, (Side::B, "b"), op, (b_tile, b_rows), b_first, &plan.operands[1]),
         ];
-        let space = op.wmma().map_or(Builder::space_of_sums(gemm), |_| Space::Opaque);
+        let space = Builder::space_of_sums(gemm);
         let sums = b.array("sums", gemm.accumulator(), plan.warp[0] * plan.warp[1] / 32, space, 16);
         let guard_all = plan.split_k > 1 && per_part * k * plan.split_k != gemm.k;
         Mainloop {
@@ -177,10 +178,9 @@ impl<'p> Mainloop<'p> {
     fn kernel(mut self) -> (Kernel, Vec<Operand>) {
         let (gemm, plan) = (self.gemm, self.plan);
         let loop_body = self.k_loop();
-        let store = match (plan.instruction.wmma(), plan.store) {
-            (Some(op), store) => self.store_wmma(op, store != Store::Direct),
-            (None, Store::Direct) => self.store_direct(),
-            (None, Store::Shared { stmatrix }) => self.store_shared(stmatrix),
+        let store = match plan.store {
+            Store::Direct => self.store_direct(),
+            Store::Shared { stmatrix } => self.store_shared(stmatrix),
         };
         let mut body = std::mem::take(&mut self.head);
         body.extend(loop_body);
@@ -270,12 +270,7 @@ impl<'p> Mainloop<'p> {
         };
         let (guard_all, guard_last) = (self.guard_all, self.guard_last);
         let (sums, count) = (self.sums, self.plan.warp[0] * self.plan.warp[1] / 32);
-        let mut body = match self.plan.instruction.wmma() {
-            Some(op) => self.builder.repeat("i", (0, count / i64::from(op.sums())), Unroll::Full, |_, i| {
-                vec![Stmt::Warp(WarpOp::Wmma(WmmaOp::Zero { op, d: (sums, mul(i, op.sums().into())) }))]
-            }),
-            None => self.builder.cleared(sums, count),
-        };
+        let mut body = self.builder.cleared(sums, count);
         // A loop for those that are alike: unrolled, addresses of all of them are held at once. Two of them hold no more than
         // the loop does, which has a counter too.
         let alike = ahead.min(tiles - i64::from(guard_last && !guard_all));
@@ -398,7 +393,6 @@ impl<'p> Mainloop<'p> {
 
     fn multiply(&mut self, set: &Index) -> Vec<Stmt> {
         let (op, sums) = (self.plan.instruction, self.sums);
-        let across = [self.gemm.a_transposed, !self.gemm.b_transposed];
         let [a, b] = [&self.loaders[0], &self.loaders[1]].map(|l| (l.fragments, l.blocks, l.block_len(), l.set(set)));
         // Two instructions' columns of B are loaded together on mma.sync.
         let [rows, wide] = op.block();
@@ -413,10 +407,7 @@ impl<'p> Mainloop<'p> {
             let (row, column) = if by_columns { (j, i) } else { (i, j) };
             let d = (sums, add(mul(row.clone(), len * columns), mul(column.clone(), len)));
             let (a, b) = (at(&a, row, 1), at(&b, column, parts));
-            Stmt::Warp(match op.wmma() {
-                Some(op) => WarpOp::Wmma(WmmaOp::Multiply { op, d, a, b, across }),
-                None => WarpOp::Mma { op, d, a, b },
-            })
+            Stmt::Warp(WarpOp::Mma { op, d, a, b })
         };
         let order = self.plan.order;
         if order.serpentine || order.pairs {

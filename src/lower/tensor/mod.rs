@@ -1,8 +1,10 @@
-//! Matrix products on tensor cores: from a short description of a schedule to kernels.
+//! Matrix products on `wgmma`, and those of bytes on `mma.sync` that are stored across k: from a short description of a schedule to
+//! kernels.
 //!
-//! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later) or `wmma`, [`WgmmaPlan`] how on `wgmma`
-//! (sm_90a); they and their legality are [`satune_ir::term::tensor`]'s. Both give a [`TensorModule`]: kernels to be launched in order, and the operands that each takes.
-//! `docs/TENSOR.md` describes the schedules.
+//! [`Gemm`] says what is computed, [`WgmmaPlan`] and [`TensorPlan`] how; they and their legality are [`satune_ir::term::tensor`]'s. Lowering
+//! gives a [`TensorModule`]: kernels to be launched in order, and the operands that each takes. `docs/TENSOR.md` describes the schedules.
+//! All other products are lowered as any scheduled program is, see [`super::program`]; rows or columns of bytes across k are in pairs here,
+//! which is no layout of the program's.
 mod align;
 mod epilogue;
 mod fragments;
@@ -13,7 +15,6 @@ mod stream_k;
 mod tile;
 mod wgmma;
 mod wgmma_store;
-mod wmma_store;
 
 pub use crate::kernel::Mma;
 pub use satune_ir::term::tensor::{
@@ -21,7 +22,7 @@ pub use satune_ir::term::tensor::{
     WgmmaPlan,
 };
 
-use super::index::{add, all, c, div, mul, rem};
+use super::index::{add, all, c, div, grouped, mul, rem};
 use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value, WarpOp};
 use satune_ir::term::tensor::wgmma_conditions::AlignedRows;
 use satune_ir::DType;
@@ -72,7 +73,15 @@ pub enum Operand {
     Between(usize),
 }
 
-/// Lowers a plan on `mma.sync`.
+/// Whether bytes of a product are stored across k on `mma.sync`, and so loaded in pairs of rows or columns.
+pub fn is_interleaved(gemm: &Gemm, plan: &TensorPlan) -> bool {
+    let gemm = gemm.oriented(plan.swapped);
+    [gemm.a_transposed, !gemm.b_transposed]
+        .into_iter()
+        .any(|k_rows| fragments::is_interleaved(plan.instruction, k_rows))
+}
+
+/// Lowers a plan on `mma.sync` whose operands are bytes, one at least of which is stored across k.
 ///
 /// # Errors
 /// Where the plan does not fit the problem; see [`TensorError`].
@@ -278,25 +287,6 @@ fn place(number: &Index, rows: i64, columns: i64, raster: Raster) -> (Index, Ind
         return (row, column);
     }
     grouped(number, rows, columns, raster.group)
-}
-
-/// Down `group` rows, then the next column, and after the last column the next rows.
-fn grouped(number: &Index, rows: i64, columns: i64, group: i64) -> (Index, Index) {
-    let group = group.clamp(1, rows);
-    if group == 1 {
-        return (div(number.clone(), columns), rem(number.clone(), columns));
-    }
-    let per = group * columns;
-    let first = mul(div(number.clone(), per), group);
-    let within = rem(number.clone(), per);
-    if rows % group == 0 {
-        return (add(first, rem(within.clone(), group)), div(within, group));
-    }
-    // The last group has fewer rows.
-    let left = Index::Sub(Box::new(c(rows)), Box::new(first.clone()));
-    let high = Index::Min(Box::new(left), Box::new(c(group)));
-    let row = Index::Mod(Box::new(within.clone()), Box::new(high.clone()));
-    (add(first, row), Index::Div(Box::new(within), Box::new(high)))
 }
 
 /// Two neighbours from the registers where they are side by side.

@@ -2,7 +2,7 @@
 use super::gathered::{Chosen, Gathering};
 use super::{add, both, c, div, less, mul, rem, thread, Builder, Cond, Index, LocalVar, Unroll};
 use crate::kernel::{ArrayId, Space, Stmt};
-use crate::lower::index::xor;
+use crate::lower::index::{scaled, sum, xor};
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, TileLayout, Turn};
 use satune_ir::DType;
 use std::rc::Rc;
@@ -401,21 +401,5 @@ fn split(number: &Index, i: &Index, (threads, line): (i64, i64)) -> (Index, Inde
     match threads % line {
         0 => (add(div(thread(), line), scaled(i, threads / line)), rem(thread(), line)),
         _ => (div(number.clone(), line), rem(number.clone(), line)),
-    }
-}
-
-/// `index * k`, summand by summand: what is constant remains one.
-fn scaled(index: &Index, k: i64) -> Index {
-    match index {
-        Index::Add(a, b) => Index::Add(Box::new(scaled(a, k)), Box::new(scaled(b, k))),
-        index => mul(index.clone(), k),
-    }
-}
-
-/// `a + b`, summand by summand.
-fn sum(a: Index, b: Index) -> Index {
-    match b {
-        Index::Add(x, y) => add(sum(a, *x), *y),
-        b => add(a, b),
     }
 }

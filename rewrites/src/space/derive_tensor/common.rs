@@ -280,6 +280,13 @@ impl<'a> Writer<'a> {
     pub fn annotate_raster(&mut self, raster: Raster) {
         let name = if raster.columns { keys::RASTER_COLUMNS } else { keys::RASTER_ROWS };
         self.note("block_fused", name, raster.group);
+        let mut tiles = [0, 1].map(|i| covering([self.gemm.m, self.gemm.n][i], self.tile[i]));
+        if raster.columns {
+            tiles.reverse();
+        }
+        if raster.group > 1 && tiles[0] % raster.group != 0 && tiles[0] * tiles[1] > 1 {
+            self.call("annotate", [var("block_fused"), json!(keys::RASTER_TILES), json!(tiles)]);
+        }
     }
 
     /// An annotation with a number, unless that is 0.

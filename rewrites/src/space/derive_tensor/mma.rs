@@ -8,6 +8,7 @@ use crate::space::writer::{from_end, var, TraceWriter, LOCAL_STAGE};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, Fragment, OperandPlan, Store, TensorPlan, TileLayout, Turn};
 use satune_ir::term::{Axis, Side};
+use satune_ir::DType;
 use serde_json::{json, Value};
 
 /// Makes the trace.
@@ -135,10 +136,24 @@ impl MmaWriter<'_> {
         if width * i64::from(gemm.operand.bytes()) != bytes {
             self.base.note(shared(side), keys::COPY_BYTES, bytes);
         }
+        self.crop(side, width);
         self.base.note(shared(side), keys::PREFETCH, plan.prefetch.into());
         self.base.note(shared(side), keys::STEP, plan.step.into());
         if !self.plan.instruction.is_async() {
             self.base.call("annotate", [var(shared(side)), json!(LOCAL_STAGE), json!(1)]);
+        }
+    }
+
+    /// What padding along m or n makes is left out of the results.
+    fn crop(&mut self, side: Side, width: i64) {
+        let gemm = self.base.gemm;
+        let (_, [m, n, _]) = self.base.padding();
+        if if side == Side::A { m } else { n } {
+            let along_k = mma_conditions::rows_along_k(gemm, side);
+            let dims = self.base.contraction.operand(side).dims.len();
+            let dimension = if along_k { dims - 1 } else { dims - 2 };
+            let at_once = if along_k { width } else { 1 };
+            self.base.call("annotate", [var(shared(side)), json!(keys::CROPPED), json!([dimension, at_once])]);
         }
     }
 
@@ -180,33 +195,38 @@ impl MmaWriter<'_> {
         }
     }
 
-    /// transform_layout or storage_align of an operand's tile: where chunks of 16 bytes stand in its rows, and how far these
-    /// are apart.
+    /// Where an operand's tile has its elements.
     pub(super) fn layout(&mut self, side: Side) {
         let (plan, gemm) = (*self.operand(side), self.base.gemm);
         let k_rows = mma_conditions::rows_along_k(gemm, side);
         let extent = if side == Side::A { self.plan.tile[0] } else { self.plan.tile[1] };
         let (_, columns) = mma_conditions::tile_rows(gemm, side, extent, self.plan.tile[2]);
-        let chunk = 16 / i64::from(gemm.operand.bytes());
-        let span = plan.layout.span(columns / chunk);
         let turn = Turn::of(self.plan.instruction, k_rows);
-        if let Some(align) = plan.layout.align(turn) {
+        self.lay(shared(side), (plan.layout, turn), columns, gemm.operand);
+    }
+
+    /// transform_layout or storage_align of the tile that a block writes, whose rows have so many elements: where chunks of 16 bytes stand
+    /// in its rows, and how far these are apart.
+    fn lay(&mut self, block: &str, (layout, turn): (TileLayout, Turn), columns: i64, dtype: DType) {
+        let chunk = 16 / i64::from(dtype.bytes());
+        let span = layout.span(columns / chunk);
+        if let Some(align) = layout.align(turn) {
             // Elsewhere rows that are long enough as they are do not count as padded.
-            if self.plan.instruction.wmma().is_some() || plan.layout.pitch(columns, gemm.operand, turn) > columns {
+            if self.plan.instruction.wmma().is_some() || layout.pitch(columns, dtype, turn) > columns {
                 let [factor, rest] = align.map(|chunks| json!(chunks * chunk));
-                self.base.call("storage_align", [var(shared(side)), json!(0), json!(-2), factor, rest]);
+                self.base.call("storage_align", [var(block), json!(0), json!(-2), factor, rest]);
             }
             return;
         }
         let key = match turn {
-            _ if !plan.layout.moves(columns / chunk, turn) => return,
+            _ if !layout.moves(columns / chunk, turn) => return,
             Turn::Rows if span == 8 => "r".to_string(),
             Turn::Rows => format!("r // {}", 8 / span),
             Turn::Quads => "r % 4 * 2".to_string(),
             Turn::Bytes => "(r % 16 // 4 * 2 + r % 2)".to_string(),
         };
         let run = span * chunk;
-        let place = match plan.layout {
+        let place = match layout {
             TileLayout::Plain | TileLayout::Padded => return,
             TileLayout::Xor(_) => format!("(c // {chunk} ^ {key}) % {span}"),
             // Summands in the order that TVM's simplifier brings them into.
@@ -218,7 +238,7 @@ impl MmaWriter<'_> {
         };
         let batches = self.base.batches();
         let map = format!("lambda {batches}r, c: ({batches}r, c // {run} * {run} + {place} * {chunk} + c % {chunk})");
-        let call = self.base.mapped("transform_layout", [var(shared(side)), json!(["write", 0])], map);
+        let call = self.base.mapped("transform_layout", [var(block), json!(["write", 0])], map);
         call.kwargs.insert("assume_injective_transform".into(), json!(true));
     }
 
@@ -262,6 +282,9 @@ impl MmaWriter<'_> {
     fn store_tile(&mut self) {
         let width = 16 / i64::from(self.base.gemm.output.bytes());
         self.copies("c_shared", CopyOrder::Rows, false, width);
+        let (gemm, [m, n, _]) = (self.base.gemm, self.plan.tile);
+        let columns = if gemm.c_transposed { m } else { n };
+        self.lay("c_fragment", (mma_conditions::staged_layout(columns), Turn::Rows), columns, gemm.output);
         let by_stmatrix = self.plan.store == Store::Shared { stmatrix: true };
         self.base.note("c_fragment", keys::STMATRIX, by_stmatrix.into());
     }

@@ -37,13 +37,27 @@ pub fn read_plan(program: &Program, source: &Program, contraction: &Contraction)
     if let Some((call, e)) = trace.calls.iter().zip(results).find_map(|(c, r)| Some((c, r.err()?))) {
         return wrong(&call.op, e.detail.clone());
     }
-    match structural::equal(program, made.program()) {
+    match structural::equal(&without_hints(program), &without_hints(made.program())) {
         Ok(()) => Ok(plan),
         Err(difference) => wrong(
             "program",
             format!("its loops and annotations are not those of any plan; beside the plan nearest to it: {difference}"),
         ),
     }
+}
+
+/// A program less what says how its kernel may be written.
+fn without_hints(program: &Program) -> Program {
+    let mut out = program.clone();
+    visit::walk_stmt_mut(&mut out.body.block.body, &mut |s| {
+        let annotations = match s {
+            Stmt::For(l) => &mut l.annotations,
+            Stmt::Realize(r) => &mut r.block.annotations,
+            _ => return,
+        };
+        annotations.retain(|key, _| !keys::HINTS.contains(&key.as_str()));
+    });
+    out
 }
 
 /// Whether a program has a block that is an instruction of tensor cores which plans know.
@@ -54,6 +68,12 @@ pub fn on_tensor_cores(program: &Program) -> bool {
 /// [`on_tensor_cores`] of a part of a program.
 pub(in crate::space) fn multiplies(program: &Program, part: &Stmt) -> bool {
     tree::all_realizes(part).iter().any(|r| operation(program, r).is_some())
+}
+
+/// Whether a program has a block that is an instruction of `wgmma`.
+pub fn on_wgmma(program: &Program) -> bool {
+    let realizes = tree::all_realizes(&program.body.block.body);
+    realizes.iter().any(|r| matches!(operation(program, r), Some((Op::Wgmma(_), _))))
 }
 
 /// What a tensorized block does.

@@ -1,0 +1,309 @@
+//! Pipelines of matrices: tiles along k in a ring, in which steps load what a warp multiplies.
+//!
+//! ```text
+//!   for k:                                         for step:                                  of the last step
+//!     copy A, B -> ring                              load what is loaded in its step
+//!     for step:                           ->         load the next step's, of two sets          wait for the next tile; barrier; load its first
+//!       load A, B from the ring                      begin to copy the tile that is so far ahead
+//!       multiply                                     multiply
+//! ```
+//! The barrier stands before the last step's multiplications, which so hide it. So many tiles are written out as bring the ring, and the
+//! sets, back to where they were: then slots and registers are constants.
+use super::emit::{guarded, Emitter, Mode};
+use super::error::LowerError;
+use super::nest::{flag, leaves, Leaf, Loop, LoopKind, Node};
+use super::pipeline::{Form, Pipeline};
+use super::pred::Pred;
+use super::steps::Steps;
+use crate::kernel::{Cond, Index, Stmt, Unroll};
+use crate::lower::index::{add, c, mul, rem};
+use satune_ir::term::tensor::mma_conditions;
+use satune_ir::Attr;
+use satune_rewrites::keys;
+
+/// A tile that is multiplied.
+struct Tile {
+    /// Its number.
+    number: Index,
+    /// What differs from it by whole laps of the ring.
+    turn: Index,
+    /// Whether a tile is copied meanwhile.
+    copies: bool,
+    /// Whether there may be no such tile, and none after this one.
+    may_end: bool,
+}
+
+impl Emitter<'_> {
+    /// The loop over tiles.
+    pub(super) fn tiles(
+        &mut self,
+        l: &Loop,
+        p: &Pipeline,
+        copies: &[Node],
+        steps: Steps,
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let (slots, ahead, tiles) = (p.slots(), p.slots() - 1, l.extent);
+        let sets = steps.of.and_then(|s| self.pipelines.get(&s.var)).filter(|p| p.form == Form::Sets).cloned();
+        let odd = sets.is_some() && slots * steps.count() % 2 != 0;
+        let laps = match (flag(&l.annotations, keys::ROLLED) && !(odd || sets.is_some() && steps.count() % 2 != 0), odd)
+        {
+            (true, _) => 1,
+            (false, false) => slots,
+            (false, true) => 2 * slots,
+        };
+        let whole_tiles = self.whole_tiles(l, copies);
+        // Every tile may be ragged, or the last alone.
+        let guarded_all = whole_tiles + 1 < tiles;
+        let alike = if guarded_all { tiles } else { whole_tiles };
+        let this = &mut Tiles { l, p, copies, steps, sets: sets.as_ref(), emitter: self };
+        let mut out = this.begin(ahead, alike.min(ahead))?;
+        let rounds = (alike - ahead).max(0) / laps;
+        if rounds > 0 {
+            let (round, lap) = (this.emitter.fresh(), this.emitter.fresh());
+            let (number, turn) = match laps {
+                1 => (Index::Var(round), Index::Var(round)),
+                _ => (add(mul(Index::Var(round), laps), Index::Var(lap)), Index::Var(lap)),
+            };
+            let tile = Tile { number, turn, copies: true, may_end: false };
+            let body = this.within((0, alike - 1), |this| this.tile(&tile))?;
+            let (start, name) = (c(0), l.name.clone());
+            let body = match laps {
+                1 => body,
+                _ => vec![Stmt::For { var: lap, name, start, extent: c(laps), unroll: Unroll::Full, body }],
+            };
+            let (start, name) = (c(0), format!("{}_round", l.name));
+            out.push(Stmt::For { var: round, name, start, extent: c(rounds), unroll: Unroll::No, body });
+        }
+        let first = rounds * laps;
+        let var = this.emitter.fresh();
+        let (number, turn) = (Index::Var(var), Index::Var(var));
+        let tile = Tile { number, turn, copies: tiles - ahead > first, may_end: true };
+        let body = this.within((first, tiles - 1), |this| this.tile(&tile))?;
+        // Written out, a compiler moves loads of several of these tiles up to the first, and runs out of registers. Sets are constants
+        // only there where a tile's steps are odd.
+        let unroll = if sets.is_some() && steps.count() % 2 != 0 { Unroll::Full } else { Unroll::No };
+        let (start, name) = (c(first), l.name.clone());
+        out.push(Stmt::For { var, name, start, extent: c(tiles - first), unroll, body });
+        Ok(out)
+    }
+
+    /// How far a serial loop over copies of matrices is expanded: addresses of all copies take registers. What waits in registers waits
+    /// together; `cp.async` waits for nothing.
+    pub(super) fn rolled(&self, l: &Loop) -> Option<Unroll> {
+        let (leaf, elements) = vector(l).filter(|_| self.written_out)?;
+        let bytes = elements * i64::from(self.program.buffer(leaf.target).dtype.bytes());
+        let by_itself = self.mode == Mode::Async && bytes >= 4;
+        Some(if by_itself { Unroll::No } else { Unroll::By(mma_conditions::LOADED_TOGETHER as u32) })
+    }
+
+    /// The first tiles whose copies need no guards.
+    fn whole_tiles(&self, l: &Loop, copies: &[Node]) -> i64 {
+        let mut whole = l.extent;
+        leaves(copies, &mut |leaf| {
+            let guards = self.guarding.get(&leaf.id).into_iter().flat_map(|g| g.when.iter().chain(&g.zero));
+            for guard in guards.filter(|p| p.uses(&|v| v == l.var)) {
+                whole = whole.min(self.surely(guard, l.var));
+            }
+        });
+        whole.clamp(0, l.extent)
+    }
+}
+
+/// What the tiles of a loop have in common.
+struct Tiles<'t, 'e, 'a> {
+    l: &'t Loop,
+    p: &'t Pipeline,
+    copies: &'t [Node],
+    steps: Steps<'t>,
+    sets: Option<&'t Pipeline>,
+    emitter: &'e mut Emitter<'a>,
+}
+
+type Code = Result<Vec<Stmt>, LowerError>;
+
+impl Tiles<'_, '_, '_> {
+    /// With guards of those tiles alone.
+    fn within(&mut self, (first, last): (i64, i64), f: impl FnOnce(&mut Self) -> Code) -> Code {
+        let (copies, var) = (self.copies, self.l.var);
+        let guarding = self.emitter.guarding.clone();
+        let ranges = self.emitter.narrowed(var, (first, last));
+        let before = std::mem::replace(&mut self.emitter.ranges, ranges);
+        leaves(copies, &mut |leaf| {
+            if let Some(own) = self.emitter.guarding.get_mut(&leaf.id) {
+                own.when.retain(|p: &Pred| !p.holds(&self.emitter.ranges));
+                own.zero.retain(|p: &Pred| !p.holds(&self.emitter.ranges));
+            }
+        });
+        let code = f(self);
+        self.emitter.guarding = guarding;
+        self.emitter.ranges = before;
+        code
+    }
+
+    fn is_async(&self) -> bool {
+        matches!(self.p.form, Form::Ring(_, true))
+    }
+
+    fn mode(&self) -> Mode {
+        match self.p.form {
+            Form::Ring(_, true) => Mode::Async,
+            Form::Ring(_, false) | Form::Sets => Mode::Whole,
+            Form::Registers => Mode::Load,
+        }
+    }
+
+    fn committed(&self) -> Option<Stmt> {
+        self.is_async().then_some(Stmt::AsyncCommit)
+    }
+
+    /// What stands before the barrier after which the next tile is read.
+    fn landed(&self) -> Option<Stmt> {
+        let slack = match self.l.annotations.get(keys::SLACK) {
+            Some(Attr::Int(slack)) => *slack,
+            _ => 0,
+        };
+        self.is_async().then(|| Stmt::AsyncWait((self.p.slots() - 2 - slack).max(0) as u32))
+    }
+
+    /// Copies of a tile, into a slot.
+    fn fill(&mut self, copies: &[Node], tile: &Index, slot: Index, mode: Mode) -> Code {
+        let (tile, p) = (tile.clone(), self.p);
+        self.emitter.written_out = true;
+        let code = self.emitter.with_all(&[(self.l.var, tile), (p.slot, slot)], |e| e.copies(copies, mode));
+        self.emitter.written_out = false;
+        code
+    }
+
+    /// The first tiles, those of the same kind in a loop: written out, addresses of all of them are held at once.
+    fn begin(&mut self, ahead: i64, alike: i64) -> Code {
+        let copies = self.copies;
+        let whole = |this: &mut Self, at: Index| {
+            let mut code = this.fill(copies, &at, at.clone(), this.mode())?;
+            if this.p.form == Form::Registers {
+                code.extend(this.fill(copies, &at, at.clone(), Mode::Store)?);
+            }
+            code.extend(this.committed());
+            Ok(code)
+        };
+        let looped = if alike > 2 { alike } else { 0 };
+        let mut out = Vec::new();
+        if looped > 0 {
+            let var = self.emitter.fresh();
+            let body = self.within((0, looped - 1), |this| whole(this, Index::Var(var)))?;
+            let (start, name) = (c(0), self.l.name.clone());
+            out.push(Stmt::For { var, name, start, extent: c(looped), unroll: Unroll::No, body });
+        }
+        for stage in looped..ahead {
+            match stage < self.l.extent {
+                true => out.extend(self.within((stage, stage), |this| whole(this, c(stage)))?),
+                false => out.extend(self.committed()),
+            }
+        }
+        out.extend(self.landed());
+        out.push(Stmt::Barrier);
+        out.extend(self.load(&c(0), &c(0), 0, c(0), true)?);
+        Ok(out)
+    }
+
+    /// The loads of a step, of those that are a step ahead or the others.
+    fn load(&mut self, tile: &Index, slot: &Index, step: i64, set: Index, ahead: bool) -> Code {
+        let steps = self.steps;
+        let is_ahead = |node: &&Node| {
+            let mut found = false;
+            leaves(std::slice::from_ref(*node), &mut |leaf| {
+                found |= self.sets.is_some_and(|sets| sets.buffers.contains(&leaf.target));
+            });
+            found
+        };
+        let nodes: Vec<Node> = steps.loads.iter().filter(|node| is_ahead(node) == ahead).cloned().collect();
+        self.at_step(tile, slot, step, set, &nodes)
+    }
+
+    fn at_step(&mut self, tile: &Index, slot: &Index, step: i64, set: Index, nodes: &[Node]) -> Code {
+        let (l, p, steps, sets) = (self.l, self.p, self.steps, self.sets);
+        let mut bound = vec![(l.var, tile.clone()), (p.slot, slot.clone())];
+        if let Some(of) = steps.of {
+            let step = if flag(&of.annotations, keys::DESCENDING) { of.extent - 1 - step } else { step };
+            bound.push((of.var, c(step)));
+        }
+        bound.extend(sets.map(|sets| (sets.slot, set)));
+        self.emitter.written_out = true;
+        let code = self.emitter.with_all(&bound, |e| e.nodes(nodes));
+        self.emitter.written_out = false;
+        code
+    }
+
+    /// One tile.
+    fn tile(&mut self, tile: &Tile) -> Code {
+        let (slots, tiles, steps) = (self.p.slots(), self.l.extent, self.steps.count());
+        let slot = |by: i64| rem(add(tile.turn.clone(), c(by)), slots);
+        let set = |step: i64| match steps % 2 {
+            0 => c(step % 2),
+            _ => rem(add(mul(tile.turn.clone(), steps), c(step)), 2),
+        };
+        let (after, next) = (add(tile.number.clone(), c(1)), add(tile.number.clone(), c(slots - 1)));
+        let fill_slot = slot(slots - 1);
+        let cond = |cond: Cond| if tile.may_end { cond } else { Cond::True };
+        let there = cond(Cond::Lt(next.clone(), c(tiles)));
+        let begins: Vec<i64> = self.copies.iter().map(begins).map(|step| step.min((steps - 2).max(0))).collect();
+        let mut body = Vec::new();
+        for step in 0..steps {
+            let is_last = step + 1 == steps;
+            let fills = |this: &mut Self| -> Code {
+                let mut code = Vec::new();
+                let mine = this.copies.iter().zip(&begins).filter(|(_, at)| **at == step);
+                let mine: Vec<Node> = mine.map(|(node, _)| node.clone()).collect();
+                if tile.copies && !mine.is_empty() {
+                    let mode = this.mode();
+                    code.extend(guarded(there.clone(), this.fill(&mine, &next, fill_slot.clone(), mode)?));
+                }
+                if begins.iter().max() == Some(&step) {
+                    code.extend(this.committed());
+                }
+                Ok(code)
+            };
+            // While the tile may be read: before the barrier after which it is overwritten.
+            body.extend(self.load(&tile.number, &slot(0), step, set(step), false)?);
+            if is_last && steps == 1 {
+                body.extend(fills(self)?);
+            }
+            if is_last {
+                let mut list: Vec<Stmt> = self.landed().into_iter().collect();
+                if tile.copies && self.p.form == Form::Registers {
+                    let copies = self.copies;
+                    let stored = self.fill(copies, &next, fill_slot.clone(), Mode::Store)?;
+                    list.extend(guarded(there.clone(), stored));
+                }
+                list.push(Stmt::Barrier);
+                list.extend(self.load(&after, &slot(1), 0, set(steps), true)?);
+                body.extend(guarded(cond(Cond::Lt(tile.number.clone(), c(tiles - 1))), list));
+            } else {
+                body.extend(self.load(&tile.number, &slot(0), step + 1, set(step + 1), true)?);
+                body.extend(fills(self)?);
+            }
+            let multiply = self.steps.multiply;
+            body.extend(self.at_step(&tile.number, &slot(0), step, set(step), multiply)?);
+        }
+        Ok(body)
+    }
+}
+
+/// The only leaf of a loop, and the elements that it takes at once.
+fn vector(l: &Loop) -> Option<(&Leaf, i64)> {
+    match l.body.as_slice() {
+        [Node::Leaf(leaf)] => Some((leaf, if l.kind == LoopKind::Vectorized { l.extent } else { 1 })),
+        [Node::Loop(inner)] => vector(inner),
+        _ => None,
+    }
+}
+
+/// The step at which a tile's copies begin.
+fn begins(node: &Node) -> i64 {
+    let mut step = 0;
+    leaves(std::slice::from_ref(node), &mut |leaf: &Leaf| {
+        if let Some(Attr::Int(at)) = leaf.annotations.get(keys::STEP) {
+            step = *at;
+        }
+    });
+    step.max(0)
+}
