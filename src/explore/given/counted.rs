@@ -414,7 +414,6 @@ mod tests {
         let problem = operators::parse("gemm:512,384,256,f16,NT").unwrap();
         let gpu = Descriptor::load("v100").unwrap();
         let options = scheduled::options(&gpu);
-        // Lowered as they are written, not by the generator.
         let written = |plan: &Schedule| {
             let made = matches!(plan, Schedule::Mma(_)).then(|| problem.scheduled(plan, &options).ok())??;
             Some(lower(&made.program, &options).unwrap())

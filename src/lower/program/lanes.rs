@@ -366,8 +366,8 @@ impl Builder<'_> {
         Ok(at)
     }
 
-    /// An index of tiles and registers that warps hold, which names the warp as the first access does. Where conditions leave one value of what names
-    /// it, a program may have that value instead.
+    /// An index of tiles and registers that warps hold, which names the warp as the first access does. Where conditions leave one
+    /// value of what names it, a program may have that value instead.
     fn of_own_tile(&mut self, tile: (BufferId, usize), index: Expr, around: &Around) -> Result<Expr, LowerError> {
         let names_warp = |this: &Self, e: &Expr| {
             let mut zeros = HashMap::new();

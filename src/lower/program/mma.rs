@@ -168,9 +168,7 @@ impl Emitter<'_> {
         let lines = self.lines(&to, Some(*each), 2);
         let (Some(mut words), Some(lines)) = (words, lines) else { return Ok(None) };
         words.sort_by_key(|word| word.at);
-        let (mut list, mut rest) = (Vec::new(), words.as_slice());
-        let (name, dtype) = (format!("{}_words", self.array(array).name), self.array(array).dtype);
-        let packed = self.registers_in(Space::Fragment, &name, dtype, 8);
+        let (mut matrices, mut rest) = (Vec::new(), words.as_slice());
         while !rest.is_empty() {
             let fits = |count: &usize| *count <= rest.len() && follow(&rest[..*count], 2);
             let row = [4, 2, 1].into_iter().filter(fits).find_map(|count| {
@@ -178,15 +176,22 @@ impl Emitter<'_> {
                 row.scaled(2).multiple_of(ROW_BYTES).then_some((count, row))
             });
             let Some((count, row)) = row else { return Ok(None) };
-            for (number, word) in (0..).zip(&rest[..count]) {
-                let values = (0..2).map(|element| self.value_at(leaf, (Some(*each), loops), word, (element, &zero)));
-                let [low, high] = values.collect::<Result<Vec<_>, _>>()?.try_into().unwrap_or_else(|_| unreachable!());
+            let (words, others) = rest.split_at(count);
+            matrices.push((words, row));
+            rest = others;
+        }
+        let (name, dtype) = (format!("{}_words", self.array(array).name), self.array(array).dtype);
+        let packed = self.registers_in(Space::Fragment, &name, dtype, 8);
+        let mut list = Vec::new();
+        for (words, row) in matrices {
+            for (number, word) in (0..).zip(words) {
+                let mut value = |element| self.value_at(leaf, (Some(*each), loops), word, (element, &zero));
+                let (low, high) = (value(0)?, value(1)?);
                 list.push(Stmt::Warp(WarpOp::Pack { dst: (packed, c(2 * number)), low, high }));
             }
-            let (dst_index, count_of, transposed) = (self.index(array, &row, "row"), count as u32, lines.transposed);
+            let (dst_index, count, transposed) = (self.index(array, &row, "row"), words.len() as u32, lines.transposed);
             let (dst, src, src_index) = (array, packed, c(0));
-            list.push(Stmt::Warp(WarpOp::StoreMatrix { dst, dst_index, src, src_index, count: count_of, transposed }));
-            rest = &rest[count..];
+            list.push(Stmt::Warp(WarpOp::StoreMatrix { dst, dst_index, src, src_index, count, transposed }));
         }
         Ok(Some(guarded(self.condition(&when), list)))
     }
@@ -268,10 +273,12 @@ impl Emitter<'_> {
         bound.extend(each.map(|v| (v, c(element))));
         self.with_all(&bound, |this| {
             // Packing rounds by itself.
-            let rounds = matches!(&leaf.value, Expr::Cast(_, of) if this.type_of(of) == DType::F32);
+            let dtype = this.program.buffer(leaf.target).dtype;
+            let rounds =
+                matches!(&leaf.value, Expr::Cast(_, of) if this.type_of(of) == DType::F32 && dtype.bytes() == 2);
             let (value, dtype) = match this.leaf_value(leaf, zero)? {
                 Value::Cast(_, value) if rounds => (*value, DType::F32),
-                value => (value, this.program.buffer(leaf.target).dtype),
+                value => (value, dtype),
             };
             Ok(match this.condition(zero) {
                 Cond::True => value,
