@@ -5,7 +5,7 @@ use super::guards::Guarding;
 use super::layout::BufferLayout;
 use super::linear::{Atom, Linear, Op, Ranges};
 use super::matrix::{Fragments, What};
-use super::nest::{flag, Leaf, Loop, LoopKind, Nest, Node};
+use super::nest::{flag, leaves, Leaf, Loop, LoopKind, Nest, Node};
 use super::pipeline::Pipeline;
 use super::pred::{join, Pred};
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
@@ -477,7 +477,10 @@ impl<'a> Emitter<'a> {
         if unroll == Unroll::Full {
             self.counted.insert(l.var);
         }
-        let number = match flag(&l.annotations, keys::DESCENDING) {
+        // Sums may be added up in any order; other statements keep theirs.
+        let mut of_matrices = true;
+        leaves(&l.body, &mut |leaf| of_matrices &= leaf.instruction.is_some());
+        let number = match of_matrices && flag(&l.annotations, keys::DESCENDING) {
             true => Index::Sub(Box::new(c(2 * start + l.extent - 1)), Box::new(Index::Var(var))),
             false => Index::Var(var),
         };
