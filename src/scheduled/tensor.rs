@@ -1,6 +1,6 @@
-//! Schedules on tensor cores on their way to kernels. Those on `wgmma`, and those of bytes stored across k: the trace is replayed on the source program, the plan is read from the
-//! scheduled program, and the generator makes the kernels of the plan so read. Of a program of several kernels each is taken by
-//! itself.
+//! Schedules on tensor cores on their way to kernels. Those on `wgmma`, and those of bytes stored across k: the trace is replayed on the
+//! source program, the plan is read from the scheduled program, and the generator makes the kernels of the plan so read. All others are
+//! lowered as the program that they are. Of a program of several kernels each is taken by itself.
 use super::{lowered, replayed, Scheduled, ScheduledError};
 use crate::lower::program::{Argument, LowerOptions, Module, Workspace};
 use crate::lower::tensor::{is_interleaved, lower_mma, lower_wgmma, Between, Gemm, Operand, TensorError, TensorModule};
@@ -9,6 +9,7 @@ use satune_ir::term::stream::Tiled;
 use satune_ir::term::tensor::NotGemm;
 use satune_ir::term::{Contraction, Schedule};
 use satune_ir::{BufferId, Program};
+use satune_rewrites::intrinsics::has_wgmma;
 use satune_rewrites::space::stream::{contractions, Nests};
 use satune_rewrites::{space, Trace};
 
@@ -73,7 +74,7 @@ pub(super) fn of_program(
     let module = match space::contraction(source) {
         Ok(contraction) if one => match space::read_plan(&program, source, &contraction) {
             Ok(plan) if is_generated(&plan, &contraction)? => generate(source, &plan, &contraction)?,
-            Err(none) if space::on_wgmma(&program) => return Err(none.into()),
+            Err(none) if has_wgmma(&program) => return Err(none.into()),
             _ => lowered(&program, options)?,
         },
         _ => Joined::of(base, &program, options)?,
@@ -172,7 +173,7 @@ fn product(
             Err(error) => last = Some(error),
         }
     }
-    if !space::on_wgmma(part) {
+    if !has_wgmma(part) {
         return Ok(None);
     }
     let written = part.params.last().map_or_else(String::new, |id| part.buffer(*id).name.clone());

@@ -31,7 +31,7 @@ use crate::simplified::simplified;
 pub use condition::Condition;
 pub use contraction::contraction;
 pub use derive::trace;
-pub use derive_tensor::{on_tensor_cores, on_wgmma, padded, read_plan, tensor_trace, ReadError, Untraced};
+pub use derive_tensor::{on_tensor_cores, padded, read_plan, tensor_trace, ReadError, Untraced};
 pub use encode::EncodeError;
 pub use engine::{
     root_state, saturate, saturate_while, saturate_without, Engine, Explored, Rule, SaturationError, Verdict,

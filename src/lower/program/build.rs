@@ -2,16 +2,16 @@
 use super::allreduce::Reduction;
 use super::cropped;
 use super::error::{At, LowerError};
-use super::lanes;
+use super::lanes::{self, is_held};
 use super::linear::{Atom, Linear};
-use super::matrix::{self, is_private};
+use super::matrix::{self, is_fragment};
 use super::nest::{Leaf, Loop, LoopKind, Nest, Node, VThread};
 use super::pinned;
 use super::pred::{join, Pred};
 use super::raster::Raster;
 use satune_ir::{
-    tvmscript, visit, Annotations, Attr, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt,
-    Var, VarId,
+    tvmscript, visit, Annotations, Attr, BlockRealize, Buffer, BufferId, DType, Expr, For, ForKind, IterKind, Program,
+    Stmt, Var, VarId,
 };
 use satune_rewrites::intrinsics::INTRINSIC;
 use satune_rewrites::keys;
@@ -173,17 +173,16 @@ impl Builder<'_> {
 
     /// Whether a loop is pipelined that loads what a warp multiplies.
     fn loads_ahead(&self, l: &For) -> bool {
+        let multiplied = |b: &Buffer| is_fragment(&b.scope) || is_held(&b.scope);
         let mut found = false;
-        visit::walk_stmt(&l.body, &mut |s| {
-            if let Stmt::Store { buffer, .. } = s {
-                found |= self
-                    .program
-                    .buffers
-                    .get(buffer.0 as usize)
-                    .is_some_and(|b| is_private(&b.scope) && b.scope != "local");
-            }
-        });
-        found && l.annotations.contains_key("software_pipeline_stage")
+        if l.annotations.contains_key("software_pipeline_stage") {
+            visit::walk_stmt(&l.body, &mut |s| {
+                if let Stmt::Store { buffer, .. } = s {
+                    found |= self.program.buffers.get(buffer.0 as usize).is_some_and(multiplied);
+                }
+            });
+        }
+        found
     }
 
     pub fn clauses(&self, cond: &Expr, around: &Around) -> Result<Vec<Pred>, LowerError> {

@@ -12,6 +12,7 @@ use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
 use crate::lower::index::{self, add, all, c, div, mul, rem, scaled};
 use satune_ir::{Attr, BufferId, Program, VarId};
 use satune_rewrites::keys;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What part of a copy is emitted.
@@ -245,8 +246,8 @@ impl<'a> Emitter<'a> {
     /// An index whose thread part is computed once, at the head of the kernel.
     fn hoisted(&mut self, form: &Linear, name: impl FnOnce(&Self) -> String) -> Index {
         let form = &match self.written_out {
-            true => self.at_this_lap(form),
-            false => form.clone(),
+            true => Cow::Owned(self.at_this_lap(form)),
+            false => Cow::Borrowed(form),
         };
         let of_thread = |a: &Atom| !a.is_data() && !a.uses(&|v| self.nest.thread(v).is_none());
         let (thread, rest) = form.partition(&of_thread);
@@ -330,34 +331,16 @@ impl<'a> Emitter<'a> {
     /// All of the kernel. What threads and blocks decide of indices is computed at its head, but for what only comes after a loop that
     /// multiplies matrices: that has no registers for it.
     pub fn kernel_body(&mut self) -> Result<Vec<Stmt>, LowerError> {
-        let (mut out, mut before) = (Vec::new(), 0);
-        let (mut head, mut is_after) = (Vec::new(), false);
-        for (at, node) in self.nest.body.iter().enumerate() {
-            let multiplies =
-                matches!(node, Node::Loop(l) if self.pipelines.contains_key(&l.var)) && has_instruction(node);
-            if !multiplies {
-                continue;
-            }
-            let upto = self.nodes(&self.nest.body[before..=at])?;
-            let lets = std::mem::take(&mut self.lets);
-            if is_after {
-                out.extend(lets)
-            } else {
-                head = lets
-            }
-            out.extend(upto);
-            (before, is_after) = (at + 1, true);
+        let ends =
+            |node: &Node| matches!(node, Node::Loop(l) if self.pipelines.contains_key(&l.var)) && has_instruction(node);
+        let parts: Vec<&[Node]> = self.nest.body.split_inclusive(ends).collect();
+        let mut out = Vec::new();
+        for part in parts {
+            let code = self.nodes(part)?;
+            out.append(&mut self.lets);
+            out.extend(code);
         }
-        let rest = self.nodes(&self.nest.body[before..])?;
-        let lets = std::mem::take(&mut self.lets);
-        if is_after {
-            out.extend(lets)
-        } else {
-            head = lets
-        }
-        out.extend(rest);
-        head.extend(joined(out));
-        Ok(head)
+        Ok(joined(out))
     }
 
     /// A list of statements.
@@ -375,13 +358,7 @@ impl<'a> Emitter<'a> {
 
     /// Emits with a variable bound to an index.
     pub fn with<T>(&mut self, v: VarId, index: Index, f: impl FnOnce(&mut Self) -> T) -> T {
-        let old = self.env.insert(v, index);
-        let out = f(self);
-        match old {
-            Some(old) => self.env.insert(v, old),
-            None => self.env.remove(&v),
-        };
-        out
+        self.with_all(&[(v, index)], f)
     }
 
     /// [`Emitter::with`] of several.

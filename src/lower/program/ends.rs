@@ -10,15 +10,23 @@
 //! launch say of flat blocks alone.
 use super::emit::{has_barrier, steps, Emitter, Mode};
 use super::error::LowerError;
+use super::guards::Guarding;
 use super::linear::Ranges;
 use super::nest::{leaves, Loop, LoopKind, Node};
 use super::pred::Pred;
 use crate::kernel::Stmt;
 use crate::lower::index::c;
 use satune_ir::VarId;
+use std::collections::HashMap;
 
 /// Statements of a lap, at most, that are written a second time for the last one.
 const MOST_STEPS: i64 = 64;
+
+/// Ranges and guards of all laps.
+pub(super) struct Laps {
+    ranges: Ranges,
+    guarding: HashMap<usize, Guarding>,
+}
 
 impl Emitter<'_> {
     /// How many of a loop's first laps need no guards, where the others do.
@@ -27,19 +35,26 @@ impl Emitter<'_> {
         if !by_itself || has_barrier(&l.body) || steps(&l.body) > MOST_STEPS || self.pipelined_within(&l.body) {
             return None;
         }
-        let (mut whole, mut by_data) = (l.extent, false);
-        leaves(&l.body, &mut |leaf| {
-            by_data |= !leaf.data().is_empty();
+        let mut by_data = false;
+        leaves(&l.body, &mut |leaf| by_data |= !leaf.data().is_empty());
+        let whole = self.laps_without_guards(l, &l.body);
+        (whole > 0 && whole < l.extent && !by_data).then_some(whole)
+    }
+
+    /// How many of a loop's first laps need no guards in these nodes.
+    pub(super) fn laps_without_guards(&self, l: &Loop, nodes: &[Node]) -> i64 {
+        let mut whole = l.extent;
+        leaves(nodes, &mut |leaf| {
             let guards = self.guarding.get(&leaf.id).into_iter().flat_map(|g| g.when.iter().chain(&g.zero));
             for guard in guards.filter(|p| p.uses(&|v| v == l.var)) {
                 whole = whole.min(self.surely(guard, l.var));
             }
         });
-        (whole > 0 && whole < l.extent && !by_data).then_some(whole)
+        whole
     }
 
     /// The laps, from the first on, in which a guard is sure to hold.
-    pub(super) fn surely(&self, guard: &Pred, v: VarId) -> i64 {
+    fn surely(&self, guard: &Pred, v: VarId) -> i64 {
         let Pred::Lt(form, bound) = guard else { return 0 };
         match form.split_var(v) {
             Some((each, rest)) if each > 0 => (bound - 1 - rest.range(&self.ranges).1).div_euclid(each) + 1,
@@ -49,21 +64,12 @@ impl Emitter<'_> {
 
     /// So many laps without guards, and the others with them.
     pub(super) fn laps_and_ends(&mut self, l: &Loop, whole: i64) -> Result<Vec<Stmt>, LowerError> {
-        let guarding = self.guarding.clone();
-        let first = self.narrowed(l.var, (0, whole - 1));
-        let others = self.narrowed(l.var, (whole, l.extent - 1));
-        let ranges = std::mem::replace(&mut self.ranges, first);
-        leaves(&l.body, &mut |leaf| {
-            if let Some(own) = self.guarding.get_mut(&leaf.id) {
-                own.when.retain(|p| !p.holds(&self.ranges));
-                own.zero.retain(|p| !p.holds(&self.ranges));
-            }
-        });
+        let before = self.enter_laps(l.var, (0, whole - 1), &l.body);
         let code = self.laps(l, 0, whole);
-        self.guarding = guarding;
-        self.ranges = others;
+        self.leave_laps(before);
+        let before = self.enter_laps(l.var, (whole, l.extent - 1), &[]);
         let ends = self.laps(l, whole, l.extent - whole);
-        self.ranges = ranges;
+        self.leave_laps(before);
         let mut code = code?;
         code.extend(ends?);
         Ok(code)
@@ -77,10 +83,22 @@ impl Emitter<'_> {
         }
     }
 
-    pub(super) fn narrowed(&self, v: VarId, to: (i64, i64)) -> Ranges {
-        let mut ranges = self.ranges.clone();
-        ranges.insert(v, to);
-        ranges
+    /// From here on the laps are these; nodes whose guards are sure to hold in them need none.
+    pub(super) fn enter_laps(&mut self, v: VarId, laps: (i64, i64), nodes: &[Node]) -> Laps {
+        let before = Laps { ranges: self.ranges.clone(), guarding: self.guarding.clone() };
+        self.ranges.insert(v, laps);
+        leaves(nodes, &mut |leaf| {
+            if let Some(own) = self.guarding.get_mut(&leaf.id) {
+                own.when.retain(|p| !p.holds(&self.ranges));
+                own.zero.retain(|p| !p.holds(&self.ranges));
+            }
+        });
+        before
+    }
+
+    /// Ranges and guards as they were.
+    pub(super) fn leave_laps(&mut self, before: Laps) {
+        (self.ranges, self.guarding) = (before.ranges, before.guarding);
     }
 
     fn pipelined_within(&self, nodes: &[Node]) -> bool {

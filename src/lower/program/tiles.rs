@@ -13,7 +13,6 @@ use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
 use super::nest::{flag, leaves, Leaf, Loop, LoopKind, Node};
 use super::pipeline::{Form, Pipeline};
-use super::pred::Pred;
 use super::steps::Steps;
 use crate::kernel::{Cond, Index, Stmt, Unroll};
 use crate::lower::index::{add, c, mul, rem};
@@ -44,14 +43,14 @@ impl Emitter<'_> {
     ) -> Result<Vec<Stmt>, LowerError> {
         let (slots, ahead, tiles) = (p.slots(), p.slots() - 1, l.extent);
         let sets = steps.of.and_then(|s| self.pipelines.get(&s.var)).filter(|p| p.form == Form::Sets).cloned();
-        let odd = sets.is_some() && slots * steps.count() % 2 != 0;
-        let laps = match (flag(&l.annotations, keys::ROLLED) && !(odd || sets.is_some() && steps.count() % 2 != 0), odd)
-        {
-            (true, _) => 1,
-            (false, false) => slots,
-            (false, true) => 2 * slots,
+        // With an odd number of steps a tile begins with the set that the one before did not begin with.
+        let turns = sets.is_some() && steps.count() % 2 != 0;
+        let laps = match turns {
+            false if flag(&l.annotations, keys::ROLLED) => 1,
+            true if slots % 2 != 0 => 2 * slots,
+            _ => slots,
         };
-        let whole_tiles = self.whole_tiles(l, copies);
+        let whole_tiles = self.laps_without_guards(l, copies).clamp(0, tiles);
         // Every tile may be ragged, or the last alone.
         let guarded_all = whole_tiles + 1 < tiles;
         let alike = if guarded_all { tiles } else { whole_tiles };
@@ -81,7 +80,7 @@ impl Emitter<'_> {
         let body = this.within((first, tiles - 1), |this| this.tile(&tile))?;
         // Written out, a compiler moves loads of several of these tiles up to the first, and runs out of registers. Sets are constants
         // only there where a tile's steps are odd.
-        let unroll = if sets.is_some() && steps.count() % 2 != 0 { Unroll::Full } else { Unroll::No };
+        let unroll = if turns { Unroll::Full } else { Unroll::No };
         let (start, name) = (c(first), l.name.clone());
         out.push(Stmt::For { var, name, start, extent: c(tiles - first), unroll, body });
         Ok(out)
@@ -94,18 +93,6 @@ impl Emitter<'_> {
         let bytes = elements * i64::from(self.program.buffer(leaf.target).dtype.bytes());
         let by_itself = self.mode == Mode::Async && bytes >= 4;
         Some(if by_itself { Unroll::No } else { Unroll::By(mma_conditions::LOADED_TOGETHER as u32) })
-    }
-
-    /// The first tiles whose copies need no guards.
-    fn whole_tiles(&self, l: &Loop, copies: &[Node]) -> i64 {
-        let mut whole = l.extent;
-        leaves(copies, &mut |leaf| {
-            let guards = self.guarding.get(&leaf.id).into_iter().flat_map(|g| g.when.iter().chain(&g.zero));
-            for guard in guards.filter(|p| p.uses(&|v| v == l.var)) {
-                whole = whole.min(self.surely(guard, l.var));
-            }
-        });
-        whole.clamp(0, l.extent)
     }
 }
 
@@ -123,20 +110,10 @@ type Code = Result<Vec<Stmt>, LowerError>;
 
 impl Tiles<'_, '_, '_> {
     /// With guards of those tiles alone.
-    fn within(&mut self, (first, last): (i64, i64), f: impl FnOnce(&mut Self) -> Code) -> Code {
-        let (copies, var) = (self.copies, self.l.var);
-        let guarding = self.emitter.guarding.clone();
-        let ranges = self.emitter.narrowed(var, (first, last));
-        let before = std::mem::replace(&mut self.emitter.ranges, ranges);
-        leaves(copies, &mut |leaf| {
-            if let Some(own) = self.emitter.guarding.get_mut(&leaf.id) {
-                own.when.retain(|p: &Pred| !p.holds(&self.emitter.ranges));
-                own.zero.retain(|p: &Pred| !p.holds(&self.emitter.ranges));
-            }
-        });
+    fn within(&mut self, laps: (i64, i64), f: impl FnOnce(&mut Self) -> Code) -> Code {
+        let before = self.emitter.enter_laps(self.l.var, laps, self.copies);
         let code = f(self);
-        self.emitter.guarding = guarding;
-        self.emitter.ranges = before;
+        self.emitter.leave_laps(before);
         code
     }
 

@@ -1,11 +1,11 @@
-//! Loads of `mma` fragments from tiles in shared memory, for either order of storage and all types.
+//! Loads of `mma` fragments of bytes from tiles in shared memory, for either order of storage.
 use super::tile::{Tile, TileIndex};
 use super::{add, c, div, mul, rem, Builder, Index, OperandPlan};
 use crate::kernel::{ArrayId, Mma, Space, Stmt, WarpOp};
 use satune_ir::term::Side;
 
 /// The fragments of one operand for one step along k: `blocks` of 16 rows of A or pairs of 8 columns of B, the last of which may be
-/// a single one; or of a `wmma`'s.
+/// a single one.
 pub(super) struct Loader {
     side: Side,
     op: Mma,
@@ -36,9 +36,9 @@ pub(super) fn is_interleaved(op: Mma, k_rows: bool) -> bool {
     k_rows && op.word() == 4
 }
 
-/// Elements of a block that a lane has: a fragment, or two of B on `mma.sync`.
-fn block_len(op: Mma, side: Side) -> i64 {
-    op.wmma().map_or(op.matrices() * op.word(), |op| op.elements(side)).into()
+/// Elements of a block that a lane has: a fragment, or two of B.
+fn block_len(op: Mma) -> i64 {
+    (op.matrices() * op.word()).into()
 }
 
 impl Loader {
@@ -53,9 +53,8 @@ impl Loader {
         let loaded = op.loaded(side);
         let (blocks, is_odd) = ((extent + loaded - 1) / loaded, extent % loaded != 0);
         let (sets, matrices) = (i64::from(plan.sets), i64::from(plan.matrices));
-        let space = if op.wmma().is_some() { Space::Opaque } else { Space::Fragment };
-        let len = sets * blocks * block_len(op, side);
-        let fragments = builder.array(&format!("{name}_fragments"), op.operand(), len, space, 16);
+        let len = sets * blocks * block_len(op);
+        let fragments = builder.array(&format!("{name}_fragments"), op.operand(), len, Space::Fragment, 16);
         let words = is_interleaved(op, k_rows)
             .then(|| builder.array(&format!("{name}_words"), op.operand(), 16, Space::Fragment, 16));
         Loader {
@@ -78,7 +77,7 @@ impl Loader {
 
     /// Elements of a block.
     pub fn block_len(&self) -> i64 {
-        block_len(self.op, self.side)
+        block_len(self.op)
     }
 
     /// Loads the fragments of step `step` of the stage at `at` into set `set`. New bases are bound in `head`.
@@ -140,8 +139,8 @@ impl Loader {
         add(add(base, c(constant)), at.clone())
     }
 
-    /// Four matrices (half of them of a single fragment of B, or of half the words of k), by one instruction or several: fragments
-    /// stored along k as they are, 16-bit ones stored across it transposed.
+    /// Four matrices (half of them of a single fragment of B, or of half the words of k), by one instruction or several, of
+    /// what is stored along k.
     fn matrices(
         &mut self,
         builder: &mut Builder,
@@ -168,18 +167,12 @@ impl Loader {
             // Matrix q of A: rows 8 (q % 2), k 8 (q / 2). Of B: columns 8 (q / 2), k 8 (q % 2), where k has so many.
             let by_rows = self.side == Side::A || self.op.matrices() == 2;
             let (across, along) = if by_rows { (middle, high) } else { (high, middle) };
-            let place = if self.k_rows {
-                let chunk = add(div(self.first.clone(), 8), across);
-                let rows = i64::from(self.op.k()) * step;
-                TileIndex { row: add(low, mul(along, 8)), chunk, within: c(0), rows, chunks: 2 * block }
-            } else {
-                let row = add(self.first.clone(), add(low, mul(across, 8)));
-                let chunks = i64::from(self.op.matrices()) / 2 * step;
-                TileIndex { row, chunk: along, within: c(0), rows: 16 * block, chunks }
-            };
+            let row = add(self.first.clone(), add(low, mul(across, 8)));
+            let chunks = i64::from(self.op.matrices()) / 2 * step;
+            let place = TileIndex { row, chunk: along, within: c(0), rows: 16 * block, chunks };
             let src_index = self.index(builder, head, part, &place, at);
             let dst_index = add(to.clone(), c(part * count * i64::from(self.op.word())));
-            let (src, transposed) = (self.tile.array, self.k_rows);
+            let (src, transposed) = (self.tile.array, false);
             let count = count as u32;
             list.push(Stmt::Warp(WarpOp::LoadMatrix {
                 dst: self.fragments,

@@ -256,12 +256,21 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Tiles along the loop that a raster has in groups, and across it.
+    fn tiles(&self, raster: Raster) -> [i64; 2] {
+        let [rows, columns] = [covering(self.gemm.m, self.tile[0]), covering(self.gemm.n, self.tile[1])];
+        if raster.columns {
+            [columns, rows]
+        } else {
+            [rows, columns]
+        }
+    }
+
     /// The loops over blocks in order, outermost first, from loops `m_block` and `n_block`: groups take one of them apart.
     /// Where they do not divide it, the loops are those without groups, and the order is the kernel's own.
     pub fn blocks(&mut self, raster: Raster) -> Vec<String> {
-        let (rows, columns) = (covering(self.gemm.m, self.tile[0]), covering(self.gemm.n, self.tile[1]));
-        let (along, across, extent) =
-            if raster.columns { ("n_block", "m_block", columns) } else { ("m_block", "n_block", rows) };
+        let (along, across) = if raster.columns { ("n_block", "m_block") } else { ("m_block", "n_block") };
+        let [extent, _] = self.tiles(raster);
         let parts = (self.split_k > 1).then(|| "k_part".to_string());
         let batches = self.contraction.batch().map(|(axis, _)| format!("l_{axis}"));
         let mut loops: Vec<String> = parts.into_iter().chain(batches).collect();
@@ -280,10 +289,7 @@ impl<'a> Writer<'a> {
     pub fn annotate_raster(&mut self, raster: Raster) {
         let name = if raster.columns { keys::RASTER_COLUMNS } else { keys::RASTER_ROWS };
         self.note("block_fused", name, raster.group);
-        let mut tiles = [0, 1].map(|i| covering([self.gemm.m, self.gemm.n][i], self.tile[i]));
-        if raster.columns {
-            tiles.reverse();
-        }
+        let tiles = self.tiles(raster);
         if raster.group > 1 && tiles[0] % raster.group != 0 && tiles[0] * tiles[1] > 1 {
             self.call("annotate", [var("block_fused"), json!(keys::RASTER_TILES), json!(tiles)]);
         }

@@ -148,7 +148,8 @@ impl MmaWriter<'_> {
     fn crop(&mut self, side: Side, width: i64) {
         let gemm = self.base.gemm;
         let (_, [m, n, _]) = self.base.padding();
-        if if side == Side::A { m } else { n } {
+        let is_padded = if side == Side::A { m } else { n };
+        if is_padded {
             let along_k = mma_conditions::rows_along_k(gemm, side);
             let dims = self.base.contraction.operand(side).dims.len();
             let dimension = if along_k { dims - 1 } else { dims - 2 };

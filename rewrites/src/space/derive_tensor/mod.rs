@@ -20,7 +20,7 @@ mod wmma;
 
 pub use error::{ReadError, Untraced};
 pub(in crate::space) use read::multiplies;
-pub use read::{on_tensor_cores, on_wgmma, read_plan};
+pub use read::{on_tensor_cores, read_plan};
 
 use crate::trace::Trace;
 use common::Product;

@@ -70,12 +70,6 @@ pub(in crate::space) fn multiplies(program: &Program, part: &Stmt) -> bool {
     tree::all_realizes(part).iter().any(|r| operation(program, r).is_some())
 }
 
-/// Whether a program has a block that is an instruction of `wgmma`.
-pub fn on_wgmma(program: &Program) -> bool {
-    let realizes = tree::all_realizes(&program.body.block.body);
-    realizes.iter().any(|r| matches!(operation(program, r), Some((Op::Wgmma(_), _))))
-}
-
 /// What a tensorized block does.
 #[derive(Clone, Copy)]
 enum Op {
