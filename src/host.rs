@@ -12,7 +12,7 @@ use calls::Calls;
 use crate::cuda::function_name;
 use crate::kernel::{Array, Kernel};
 use crate::lower::safe;
-use crate::lower::tensor::{Operand, TensorModule};
+use crate::lower::wgmma::{Operand, TensorModule};
 
 /// How a kernel is launched.
 #[derive(Clone, Debug, PartialEq, Eq)]

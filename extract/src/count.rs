@@ -56,11 +56,6 @@ impl Counts {
         self.per_class.get(&class).cloned().unwrap_or_default()
     }
 
-    /// Whether a class holds a complete program.
-    pub fn is_inhabited(&self, class: Id) -> bool {
-        self.per_class.get(&class).is_some_and(|n| !n.is_zero())
-    }
-
     /// One program, each with the same probability; `None` from an empty space.
     pub fn sample<T: TermLanguage>(&self, space: &Space<T>, rng: &mut impl Rng) -> Option<RecExpr<T>> {
         self.sample_evenly(space, Evenly::Programs, rng)

@@ -177,14 +177,3 @@ pub fn require_not_output(s: &Schedule, block: BlockId, scope: &Scope) -> Result
     }
     Ok(())
 }
-
-/// Refuses a block whose binding is not affine.
-pub fn require_affine_binding(s: &Schedule, block: BlockId) -> Result<()> {
-    if s.flags(block).affine_binding {
-        return Ok(());
-    }
-    let detail = format!("The block {} is required to have an affine binding", s.block(block)?.name);
-    Err(ScheduleError::refused("The block is required to have an affine binding", detail)
-        .at_block(block)
-        .remedy("split and fuse so that iterators stay affine in the loops, or blockize first"))
-}

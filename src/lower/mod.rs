@@ -1,6 +1,6 @@
 //! Lowering: from scheduled programs to kernels.
 mod index;
 pub mod program;
-pub mod tensor;
+pub mod wgmma;
 
 pub use crate::cuda::identifier as safe;

@@ -1,9 +1,9 @@
-//! Schedules on tensor cores on their way to kernels. Those on `wgmma`, and those of bytes stored across k: the trace is replayed on the
-//! source program, the plan is read from the scheduled program, and the generator makes the kernels of the plan so read. All others are
-//! lowered as the program that they are. Of a program of several kernels each is taken by itself.
+//! Schedules on tensor cores on their way to kernels. Those on `wgmma`: the trace is replayed on the source program, the plan is read from
+//! the scheduled program, and the generator makes the kernels of the plan so read. All others are lowered as the program that they are.
+//! Of a program of several kernels each is taken by itself.
 use super::{lowered, replayed, Scheduled, ScheduledError};
 use crate::lower::program::{Argument, LowerOptions, Module, Workspace};
-use crate::lower::tensor::{is_interleaved, lower_mma, lower_wgmma, Between, Gemm, Operand, TensorError, TensorModule};
+use crate::lower::wgmma::{lower_wgmma, Between, Gemm, Operand, TensorError, TensorModule};
 use satune_ir::affine::constant;
 use satune_ir::term::stream::Tiled;
 use satune_ir::term::tensor::NotGemm;
@@ -45,7 +45,7 @@ pub(super) fn of_schedule(
 ) -> Result<Scheduled, ScheduledError> {
     let trace = space::tensor_trace(schedule, contraction)?;
     let program = replayed(source, &trace)?;
-    if !is_generated(schedule, contraction)? {
+    if !is_generated(schedule) {
         return Ok(Scheduled { trace, module: lowered(&program, options)?, program });
     }
     let read = space::read_plan(&program, source, contraction)?;
@@ -53,12 +53,8 @@ pub(super) fn of_schedule(
 }
 
 /// Whether a schedule has a generator of its own.
-fn is_generated(schedule: &Schedule, contraction: &Contraction) -> Result<bool, GenerateError> {
-    Ok(match schedule {
-        Schedule::Mma(plan) => is_interleaved(&Gemm::of(contraction)?, plan),
-        Schedule::Wgmma(_) => true,
-        Schedule::Cores(_) | Schedule::Stream(_) => false,
-    })
+fn is_generated(schedule: &Schedule) -> bool {
+    matches!(schedule, Schedule::Wgmma(_))
 }
 
 /// Kernels of a scheduled program that has instructions of tensor cores. `base` is the source as it is before any kernel has
@@ -73,7 +69,7 @@ pub(super) fn of_program(
     let one = Nests::of(&program).together(base).len() == 1;
     let module = match space::contraction(source) {
         Ok(contraction) if one => match space::read_plan(&program, source, &contraction) {
-            Ok(plan) if is_generated(&plan, &contraction)? => generate(source, &plan, &contraction)?,
+            Ok(plan) if is_generated(&plan) => generate(source, &plan, &contraction)?,
             Err(none) if has_wgmma(&program) => return Err(none.into()),
             _ => lowered(&program, options)?,
         },
@@ -165,7 +161,7 @@ fn product(
     for found in products.iter().rev().filter(|found| part.params.contains(&found.contraction.c.buffer)) {
         let own = nests.alone(&(found.from..found.to).collect::<Vec<_>>());
         match space::read_plan(part, &own, &found.contraction) {
-            Ok(plan) if is_generated(&plan, &found.contraction)? => {
+            Ok(plan) if is_generated(&plan) => {
                 let module = generate(&own, &plan, &found.contraction)?;
                 return Ok(Some((own, module)));
             }
@@ -187,7 +183,6 @@ fn product(
 pub fn generate(source: &Program, schedule: &Schedule, contraction: &Contraction) -> Result<Module, GenerateError> {
     let gemm = Gemm { name: "gemm".into(), ..Gemm::of(contraction)? };
     let made = match schedule {
-        Schedule::Mma(plan) => lower_mma(&gemm, plan)?,
         Schedule::Wgmma(plan) => lower_wgmma(&gemm, plan)?,
         _ => return Err(GenerateError::Primitives),
     };

@@ -10,7 +10,7 @@ use satune::compile::Job;
 use satune::execute::{execute_whole, Executed, InputKind};
 use satune::kernel::Mma;
 use satune::lower::program::{lower, Module};
-use satune::lower::tensor::*;
+use satune::lower::wgmma::*;
 use satune::streaming::StreamProblem;
 use satune::workload::{Explorable, Workload};
 use satune::{operators, scheduled, streaming};

@@ -5,7 +5,7 @@ use crate::synchronisation::without;
 use crate::tensor::{check, run};
 use satune::compile::{hot_loop_mix, Job, Mix};
 use satune::kernel::{GroupOp, Stmt};
-use satune::lower::tensor::*;
+use satune::lower::wgmma::*;
 use satune::simulate::Counts;
 use satune_ir::DType;
 

@@ -2,7 +2,7 @@
 //! interfaces that they use, and where there is a PyTorch they are built, loaded and asked for shapes.
 use crate::tensor::lower_mma;
 use satune::host::{c_header, torch_extension, Argument, Extension, Launch, Map, Tensor};
-use satune::lower::tensor::*;
+use satune::lower::wgmma::*;
 use satune_ir::DType;
 use std::process::Command;
 

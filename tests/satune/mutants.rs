@@ -11,7 +11,7 @@ use satune::compile::Job;
 use satune::execute::{execute_whole, Refusal};
 use satune::kernel::Mma;
 use satune::lower::program::Module;
-use satune::lower::tensor::*;
+use satune::lower::wgmma::*;
 use satune::streaming;
 use satune::streaming::StreamProblem;
 use satune::workload::{Explorable, Workload};

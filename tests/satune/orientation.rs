@@ -4,7 +4,7 @@ use crate::compiles::compile;
 use crate::tensor::{check, lower_mma, product_of, relu_and_residual, TYPES};
 use crate::{hopper, tensor};
 use satune::compile::Job;
-use satune::lower::tensor::*;
+use satune::lower::wgmma::*;
 use satune::simulate::Report;
 use satune_ir::DType;
 

@@ -2,7 +2,7 @@
 use crate::hopper::{clustered, small, stream};
 use crate::tensor::run;
 use satune::kernel::{Dim, GroupOp, Index, Stmt};
-use satune::lower::tensor::*;
+use satune::lower::wgmma::*;
 use satune_ir::DType;
 
 #[test]

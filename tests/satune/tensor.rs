@@ -5,7 +5,7 @@ use crate::synchronisation::without;
 use satune::compile::{hot_loop_mix, Compiled, Job};
 use satune::kernel::{Mma, Stmt};
 use satune::lower::program::{Argument, Module, Workspace};
-use satune::lower::tensor::*;
+use satune::lower::wgmma::*;
 use satune::simulate::{self, Options, Report};
 use satune::workload::Workload;
 use satune_ir::interp::Scalar;

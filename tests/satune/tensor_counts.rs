@@ -207,7 +207,7 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
     let few = Gemm::plain("gemm", [48, 256, 512], DType::F16, DType::F16, "NN");
     let boxes = WgmmaPlan { store: TileStore::Boxes, ..WgmmaPlan::plain([128, 256, 64], 2, 2) };
     for (g, plan) in [(g.clone(), plan), (g, boxes), (few, decode)] {
-        let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
+        let report = crate::tensor::check(&g, &satune::lower::wgmma::lower_wgmma(&g, &plan).unwrap());
         let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
         assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);
     }

@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use satune::compile::{hot_loop_mix, Job};
 use satune::explore::{check, explore, tensor_cores, Report, Request};
 use satune::lower::program::LowerOptions;
-use satune::lower::tensor::lower_wgmma;
+use satune::lower::wgmma::lower_wgmma;
 use satune::{operators, scheduled};
 use satune_extract::{best, predict, Counts, Descriptor, Evenly, Query};
 use satune_ir::term::tensor::*;

@@ -5,7 +5,7 @@ use crate::tensor::{check, compiled, lower_mma, product_of, run};
 use crate::tensor_space::explored;
 use satune::compile::hot_loop_mix;
 use satune::kernel::{Array, ArrayId, Index, Kernel, Mma, Space, Stmt, Value, WarpOp, WmmaOp};
-use satune::lower::tensor::*;
+use satune::lower::wgmma::*;
 use satune::operators;
 use satune::source::load_work;
 use satune_extract::{best, Descriptor, Query};

@@ -63,8 +63,8 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
         (Store::Direct, Mma::Wmma(op)) => direct_wmma(op, [m, n]),
         (Store::Shared { .. }, Mma::Wmma(op)) => staged(gemm, op, plan),
         (Store::Direct, _) => {
-            let apart = [gemm.a_transposed, !gemm.b_transposed].map(|across| across && op.word() == 4);
-            direct(gemm, plan.split_k > 1, [m, n], apart)
+            let together = [gemm.a_transposed, !gemm.b_transposed].map(|across| across && op.word() == 4);
+            direct(gemm, plan.split_k > 1, [m, n], together)
         }
         (Store::Shared { stmatrix }, _) => {
             // Two fragments at once where there are two, then rows of 16 bytes per lane.
@@ -504,23 +504,20 @@ fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
 }
 
 /// Sums leave from registers: of a row of C four lanes write neighbouring pairs, in eight rows; where C is stored by
-/// columns, eight lanes write neighbours of one column, of four. `apart`: a lane's rows, or its columns, are not
-/// neighbours (operand bytes stored across k).
-fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], [rows_apart, columns_apart]: [bool; 2]) -> Work {
+/// columns, eight lanes write neighbours of one column, of four. `together`: twice as many rows, or columns, of a lane are neighbours
+/// (operand bytes stored across k).
+fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], [rows_together, columns_together]: [bool; 2]) -> Work {
     let bytes = i64::from(if is_split { gemm.accumulator().bytes() } else { gemm.output.bytes() });
     let run = gemm.c_run(is_split);
-    let whole_rows = run * bytes % 32 == 0;
-    let (stores, sectors, lines) = if gemm.c_transposed {
-        // Eight neighbours are one sector of 32-bit results; two rows apart, they are two.
-        let spans = if rows_apart { 16 * bytes } else { 8 * bytes };
-        let each = tiles(spans, 32) + i64::from(!whole_rows);
-        ((m * n / 32) as f64, 4.0 * each as f64, 4.0)
-    } else {
-        let pairs = run % 2 == 0 && !columns_apart;
-        // A quad's results lie within one sector where rows begin at one.
-        let sectors = if whole_rows && !columns_apart { 8.0 } else { 16.0 };
-        ((m * n / 64) as f64 * if pairs { 1.0 } else { 2.0 }, sectors, 8.0)
+    // Neighbours of a lane, lanes along them, and lines of memory.
+    let (near, along, lines) = match gemm.c_transposed {
+        false => (2 << u32::from(columns_together), 4, 8),
+        true => (1 << u32::from(rows_together), 8, 4),
     };
+    let width = [4, 2, 1].into_iter().find(|width| near % width == 0 && run % width == 0).unwrap_or(1);
+    let each = tiles(near * along * bytes, 32) + i64::from(run * bytes % 32 != 0);
+    let (stores, sectors) = ((m * n / (32 * width)) as f64, (lines * each) as f64);
+    let lines = lines as f64;
     Work {
         global_stores: stores,
         global_store_sectors: stores * sectors,

@@ -10,7 +10,7 @@ use super::pipeline::Pipeline;
 use super::pred::{join, Pred};
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
 use crate::lower::index::{self, add, all, c, div, mul, rem, scaled};
-use satune_ir::{Attr, BufferId, Program, VarId};
+use satune_ir::{Attr, BufferId, DType, Program, VarId};
 use satune_rewrites::keys;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -127,12 +127,12 @@ impl<'a> Emitter<'a> {
     }
 
     /// A register array.
-    pub fn registers(&mut self, name: &str, dtype: satune_ir::DType, len: i64) -> ArrayId {
+    pub fn registers(&mut self, name: &str, dtype: DType, len: i64) -> ArrayId {
         self.registers_in(Space::Register, name, dtype, len)
     }
 
     /// An array of registers of one kind.
-    pub fn registers_in(&mut self, space: Space, name: &str, dtype: satune_ir::DType, len: i64) -> ArrayId {
+    pub fn registers_in(&mut self, space: Space, name: &str, dtype: DType, len: i64) -> ArrayId {
         let mut name = crate::lower::safe(name);
         while self.arrays.iter().any(|a| a.name == name) {
             name.push('_');
@@ -143,16 +143,28 @@ impl<'a> Emitter<'a> {
     }
 
     /// Registers for a vector of `width` elements on their way to or from an array, other than those that are `taken`.
-    pub fn vector_registers(&mut self, of: ArrayId, dtype: satune_ir::DType, width: i64, taken: &[ArrayId]) -> ArrayId {
+    pub fn vector_registers(&mut self, of: ArrayId, dtype: DType, width: i64, taken: &[ArrayId]) -> ArrayId {
         let name = format!("{}_vector", self.array(of).name);
+        self.temporary((Space::Register, &name), dtype, width, taken)
+    }
+
+    /// Whole words on their way to or from an array, as `ldmatrix` and `stmatrix` have them.
+    pub fn words_of(&mut self, of: ArrayId, len: i64) -> ArrayId {
+        let Array { name, dtype, .. } = self.array(of);
+        let (name, dtype) = (format!("{name}_words"), *dtype);
+        self.temporary((Space::Fragment, &name), dtype, len, &[])
+    }
+
+    fn temporary(&mut self, (space, name): (Space, &str), dtype: DType, len: i64, taken: &[ArrayId]) -> ArrayId {
         let fits = |id: &&ArrayId| {
             let a = self.array(**id);
-            !taken.contains(id) && a.name.starts_with(&name) && a.dtype == dtype && a.len == width as u64
+            let alike = (a.space, a.dtype, a.len) == (space, dtype, len as u64);
+            !taken.contains(id) && a.name.starts_with(name) && alike
         };
         if let Some(known) = self.temporaries.iter().filter(fits).min() {
             return *known;
         }
-        let id = self.registers(&name, dtype, width);
+        let id = self.registers_in(space, name, dtype, len);
         self.temporaries.insert(id);
         id
     }

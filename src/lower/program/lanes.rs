@@ -107,6 +107,8 @@ struct Bit {
     of: usize,
     at: u32,
     lane: Option<u32>,
+    /// How much further in the lane's registers it leads, where that is known.
+    registers: Option<i64>,
 }
 
 impl Builder<'_> {
@@ -128,7 +130,7 @@ impl Builder<'_> {
         let Some((_, at)) = stored.into_iter().chain(visit::loads(value)).find(|(b, _)| self.is_held(*b)) else {
             return Ok(None);
         };
-        let Some(lane) = at.len().checked_sub(2).map(|d| at[d].clone()) else { return Ok(None) };
+        let [.., lane, register] = at.as_slice() else { return Ok(None) };
         // The lane of an element, by the loops' variables.
         let (mut values, mut vars) = (around.values.clone(), Vec::new());
         for (of, extent) in &fors {
@@ -140,7 +142,9 @@ impl Builder<'_> {
             let value = visit::substitute(value, &values);
             values.insert(iv.var.id, value);
         }
-        let lane = self.forms(&[visit::substitute(&lane, &values)], &r.block.name)?.remove(0);
+        let places = [lane, register].map(|at| visit::substitute(at, &values));
+        let register = Linear::of_expr(&places[1], &self.nest.ranges);
+        let lane = self.forms(&places[..1], &r.block.name)?.remove(0);
         if !lane.uses(&|v| vars.contains(&v)) && lane.as_constant().is_none() {
             return Ok(None);
         }
@@ -152,7 +156,7 @@ impl Builder<'_> {
                 range_of_parts(&Linear::var(*v), &clauses, &self.nest.ranges).1.saturating_add(1).clamp(1, *extent);
         }
         let lane = self.where_all_hold(&lane, &clauses);
-        let Some((loops, bits, first)) = self.told_apart(&fors, &vars, &lane) else {
+        let Some((loops, bits, first)) = self.told_apart(&fors, &vars, &lane, register.as_ref()) else {
             return Err(LowerError::Unsupported {
                 what: "a buffer of scope warp whose lanes are no bits of the loops' variables".into(),
                 place: At::block(&r.block.name),
@@ -160,7 +164,8 @@ impl Builder<'_> {
             });
         };
         let packed = self.nest.is_packed(self.program, *buffer);
-        self.of_each_lane(&loops, (&bits, first), inner, packed, around).map(Some)
+        let word = packed.then(|| i64::from(4 / self.program.buffer(*buffer).dtype.bytes().clamp(1, 4)));
+        self.of_each_lane(&loops, (&bits, first), inner, word, around).map(Some)
     }
 
     /// A form with what clauses leave but one value of.
@@ -198,6 +203,7 @@ impl Builder<'_> {
         fors: &[(&'l For, i64)],
         vars: &[VarId],
         lane: &Linear,
+        register: Option<&Linear>,
     ) -> Option<(Vec<Elements<'l>>, Vec<Bit>, i64)> {
         let lane_at = |point: &[i64]| {
             let map = vars.iter().zip(point).map(|(v, n)| (*v, Linear::of(*n))).collect();
@@ -211,9 +217,19 @@ impl Builder<'_> {
             low: 1 << digits.len(),
         };
         let loops = fors.iter().zip(&digits).map(elements).collect();
+        let registers = |of: usize, at: u32| {
+            let number = |n| {
+                let at = vars.iter().enumerate().map(|(d, v)| (*v, Linear::of(if d == of { n } else { 0 }))).collect();
+                register.map(|form| form.substitute(&at, &self.nest.ranges))
+            };
+            number(1 << at)?.plus(&number(0)?, -1).as_constant()
+        };
         let mut bits = Vec::new();
         for (of, digits) in digits.iter().enumerate() {
-            bits.extend((0..).zip(digits).map(|(at, bit)| Bit { of, at, lane: bit.map(|(_, lane)| lane) }));
+            bits.extend((0..).zip(digits).map(|(at, bit)| {
+                let lane = bit.map(|(_, lane)| lane);
+                Bit { of, at, lane, registers: registers(of, at) }
+            }));
         }
         let [first] = lane_at(&vec![0; vars.len()])?;
         Some((loops, bits, first))
@@ -225,7 +241,8 @@ impl Builder<'_> {
         loops: &[Elements<'_>],
         (bits, first): (&[Bit], i64),
         inner: &Stmt,
-        packed: bool,
+        // Elements of a word, of registers that are whole words.
+        word: Option<i64>,
         around: &Around,
     ) -> Result<Vec<Node>, LowerError> {
         let lane = self.lane()?;
@@ -236,12 +253,19 @@ impl Builder<'_> {
             join(&mut inside.guards, Pred::eq(&own.shifted(-(first >> bit & 1)), &self.nest.ranges));
         }
         let mut made: Vec<(VarId, String, i64, LoopKind)> = Vec::new();
-        // The innermost loop's bits count first.
-        let mut counting: Vec<(usize, u32)> =
-            bits.iter().filter(|bit| bit.lane.is_none()).map(|bit| (bit.of, bit.at)).collect();
-        counting.sort_by_key(|(of, at)| (std::cmp::Reverse(*of), *at));
-        let held = 1_i64 << counting.len();
-        let each = self.nest.fresh(held);
+        // Neighbours first: of a word, or of the innermost loop.
+        let mut counting: Vec<&Bit> = bits.iter().filter(|bit| bit.lane.is_none()).collect();
+        counting.sort_by_key(|bit| (std::cmp::Reverse(bit.of), bit.at));
+        let innermost = counting.first().map(|bit| bit.of);
+        let is_near = |bit: &&Bit| match word {
+            Some(word) => bit.registers.is_some_and(|by| (1..word).contains(&by)),
+            None => Some(bit.of) == innermost,
+        };
+        let (mut near, far): (Vec<&Bit>, Vec<&Bit>) = counting.into_iter().partition(is_near);
+        if word.is_some() {
+            near.sort_by_key(|bit| bit.registers);
+        }
+        let counted = [far, near].map(|bits| (self.nest.fresh(1 << bits.len()), bits));
         for (d, Elements { of, extent, low }) in loops.iter().enumerate() {
             let var = |id: VarId| Expr::Var(Var { id, name: of.var.name.clone(), dtype: of.var.dtype });
             let number = |n: i64| int(n, of.var.dtype);
@@ -261,8 +285,12 @@ impl Builder<'_> {
             // Neighbouring bits of one number that are neighbouring bits of the other: of which, from, how many, to.
             let mut digits: Vec<(VarId, u32, u32, u32)> = Vec::new();
             for own in bits.iter().filter(|own| own.of == d) {
-                let counted = || counting.iter().position(|c| *c == (d, own.at)).unwrap_or_default() as u32;
-                let (of, from) = own.lane.map_or_else(|| (each, counted()), |from| (lane, from));
+                let count = |(id, bits): &(VarId, Vec<&Bit>)| {
+                    let place = bits.iter().position(|bit| (bit.of, bit.at) == (d, own.at));
+                    place.map(|place| (*id, place as u32))
+                };
+                let by_lane = own.lane.map(|from| (lane, from));
+                let Some((of, from)) = by_lane.or_else(|| counted.iter().find_map(count)) else { continue };
                 match digits.last_mut() {
                     Some((same, first, count, to))
                         if *same == of && *first + *count == from && *to + *count == own.at =>
@@ -281,14 +309,14 @@ impl Builder<'_> {
             }
             inside.values.insert(of.var.id, value);
         }
-        if held > 1 {
-            made.push((each, "held".into(), held, LoopKind::Vectorized));
-        } else {
-            self.nest.ranges.insert(each, (0, 0));
+        for ((id, bits), kind) in counted.iter().zip([LoopKind::Unrolled, LoopKind::Vectorized]) {
+            if !bits.is_empty() {
+                made.push((*id, "held".into(), 1 << bits.len(), kind));
+            }
         }
         let mut nodes = self.stmt(inner, &inside)?;
         if let ([Node::Leaf(leaf)], false) = (nodes.as_mut_slice(), made.is_empty()) {
-            let what = match (packed, flag(&leaf.annotations, keys::STMATRIX)) {
+            let what = match (word.is_some(), flag(&leaf.annotations, keys::STMATRIX)) {
                 (true, _) => Some(What::Hold),
                 (false, true) if self.takes_matrices(leaf.target) => Some(What::Matrices),
                 _ => None,
@@ -400,7 +428,7 @@ impl Builder<'_> {
 
 /// Loops in each other around one block: with their extents, the block as a statement, and the block.
 #[allow(clippy::type_complexity)]
-fn chain(mut stmt: &Stmt) -> Option<(Vec<(&For, i64)>, &Stmt, &BlockRealize)> {
+pub fn chain(mut stmt: &Stmt) -> Option<(Vec<(&For, i64)>, &Stmt, &BlockRealize)> {
     let mut loops = Vec::new();
     loop {
         match stmt {

@@ -30,9 +30,9 @@ const ROW_BYTES: i64 = 16;
 /// An instruction, so often side by side along n; whether the description has B's factors first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multiplication {
-    op: Mma,
-    pairs: i64,
-    swapped: bool,
+    pub op: Mma,
+    pub pairs: i64,
+    pub swapped: bool,
 }
 
 /// The multiplication that an intrinsic of the name is.
@@ -120,6 +120,12 @@ impl Emitter<'_> {
         };
         let shared = source.as_ref().filter(|(src, _)| self.array(*src).space == Space::Shared);
         let lines = shared.and_then(|(src, from)| Some((*src, self.lines(from, each, per_word)?)));
+        if let Some((src, from)) = shared.filter(|_| dtype.bytes() == 1) {
+            let to = (array, &first);
+            if let Some(list) = self.bytes(to, (*src, from), (each, loops), &words, most) {
+                return Ok(guarded(self.condition(when), list));
+            }
+        }
         let (mut list, mut rest) = (Vec::new(), words.as_slice());
         while let Some(word) = rest.first() {
             let dst_index = self.plain_index(&first.shifted(word.at));
@@ -146,6 +152,73 @@ impl Emitter<'_> {
             rest = &rest[taken..];
         }
         Ok(guarded(self.condition(when), list))
+    }
+
+    /// Words of four bytes that lie across rows of shared memory, by `ldmatrix` of units of two bytes, and permuted. None where the two of a unit
+    /// are no elements of two words of a lane.
+    fn bytes(
+        &mut self,
+        (array, first): (ArrayId, &Linear),
+        (src, from): (ArrayId, &Linear),
+        (each, loops): (Option<VarId>, &[VarId]),
+        words: &[Word],
+        most: usize,
+    ) -> Option<Vec<Stmt>> {
+        let ranges = &self.nest.ranges;
+        let (own, each) = (lane(self.nest)?, each?);
+        let lane = Linear::var(own);
+        let instead = |lane_is: Linear, each_is: Linear| {
+            from.substitute(&HashMap::from([(own, lane_is), (each, each_is)]), ranges)
+        };
+        // Unit l // 4 of the rows of word l % 4.
+        let unit = from.plus(&instead(lane.remainder(4, ranges), Linear::var(each)), -1);
+        if unit.plus(&lane.divided(4, ranges), -2).joined(ranges).as_constant() != Some(0) {
+            return None;
+        }
+        let is_half = |v: &VarId| ranges.get(v) == Some(&(0, 1)) && from.split_var(*v).is_some_and(|(by, _)| by == 1);
+        let half = loops.iter().position(is_half)?;
+        let pairs: Vec<[&Word; 2]> = words
+            .iter()
+            .filter(|word| word.values[half] == 0)
+            .map(|word| {
+                let mut other = word.values.clone();
+                other[half] = 1;
+                Some([word, words.iter().find(|word| word.values == other)?])
+            })
+            .collect::<Option<_>>()?;
+        // Rows 2 t and 2 t + 1 of a matrix are elements 0 and 1 of word t, or 2 and 3.
+        let row = lane.remainder(8, ranges);
+        let matrix = lane.divided(8, ranges);
+        let element = row.remainder(2, ranges).plus(&matrix.remainder(2, ranges), 2);
+        let rows = instead(row.divided(2, ranges), element);
+        let place = |words: &[[&Word; 2]]| {
+            let second = matrix.divided(2, ranges);
+            let of = |(d, v): (usize, &VarId)| {
+                let [first, next] = [0, 1].map(|n| words.get(n).map_or(0, |[word, _]| word.values[d]));
+                let steps = if words.len() == 2 { second.scaled(next - first) } else { Linear::of(0) };
+                (*v, steps.shifted(first))
+            };
+            let place = rows.substitute(&loops.iter().enumerate().map(of).collect(), ranges);
+            place.multiple_of(ROW_BYTES).then_some(place)
+        };
+        let groups = pairs.chunks(if most == 4 { 2 } else { 1 });
+        let groups = groups.map(|words| Some((words, place(words)?))).collect::<Option<Vec<_>>>()?;
+        let units = self.words_of(array, 16);
+        let mut list = Vec::new();
+        for (words, place) in groups {
+            let (src_index, count) = (self.index(src, &place, "row"), 2 * words.len() as u32);
+            let load = WarpOp::LoadMatrix { dst: units, dst_index: c(0), src, src_index, count, transposed: true };
+            list.push(Stmt::Warp(load));
+            for (number, halves) in (0..).zip(words) {
+                let [low, high] = [0, 4].map(|at| (units, c(8 * number + at)));
+                for (word, selector) in halves.iter().zip([0x6420, 0x7531]) {
+                    let dst = (array, self.plain_index(&first.shifted(word.at)));
+                    let (low, high) = (low.clone(), high.clone());
+                    list.push(Stmt::Warp(WarpOp::Permute { dst, low, high, selector }));
+                }
+            }
+        }
+        Some(list)
     }
 
     /// Values of 16 bits that lanes hold go to shared memory by `stmatrix`: of up to four matrices at once. None where they are no rows of
@@ -180,8 +253,7 @@ impl Emitter<'_> {
             matrices.push((words, row));
             rest = others;
         }
-        let (name, dtype) = (format!("{}_words", self.array(array).name), self.array(array).dtype);
-        let packed = self.registers_in(Space::Fragment, &name, dtype, 8);
+        let packed = self.words_of(array, 8);
         let mut list = Vec::new();
         for (words, row) in matrices {
             for (number, word) in (0..).zip(words) {

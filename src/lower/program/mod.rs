@@ -7,7 +7,8 @@
 //! over threads; `guards` proves which guards can go, `ends` which laps need none; `shared` gives buffers their bytes; `barrier` places
 //! barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the statements, `bits` of them addresses in swizzled tiles; `limits`
 //! checks the kernel. `matrix` makes instructions of the loops over a warp's matrices, `lanes` gives each lane the elements
-//! that it holds of buffers of scope `warp`, and `mma` multiplies, loads and stores those; `tiles` are pipelines of them, in `steps`, and
+//! that it holds of buffers of scope `warp`, `interleaved` says in which order where they are bytes across k, and `mma` multiplies, loads and
+//! stores those; `tiles` are pipelines of them, in `steps`, and
 //! `order` the order of their instructions. `cropped` are copies without edges, and `raster` numbers blocks. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
@@ -34,6 +35,7 @@ mod ends;
 mod error;
 mod guards;
 mod held;
+mod interleaved;
 mod lanes;
 mod layout;
 mod leaf;
@@ -154,6 +156,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     for (i, part) in parts.iter().enumerate() {
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
         let (program, part) = held::held(program, part);
+        let part = interleaved::interleaved(&program, part.as_ref());
         let part = part.as_ref();
         let (program, reductions) = allreduce::find(program.as_ref(), part)?;
         let program = program.as_ref();

@@ -1,20 +1,15 @@
-//! Matrix products on `wgmma`, and those of bytes on `mma.sync` that are stored across k: from a short description of a schedule to
-//! kernels.
+//! Matrix products on `wgmma`: from a short description of a schedule to kernels.
 //!
-//! [`Gemm`] says what is computed, [`WgmmaPlan`] and [`TensorPlan`] how; they and their legality are [`satune_ir::term::tensor`]'s. Lowering
-//! gives a [`TensorModule`]: kernels to be launched in order, and the operands that each takes. `docs/TENSOR.md` describes the schedules.
-//! All other products are lowered as any scheduled program is, see [`super::program`]; rows or columns of bytes across k are in pairs here,
-//! which is no layout of the program's.
+//! [`Gemm`] says what is computed, [`WgmmaPlan`] how; they and their legality are [`satune_ir::term::tensor`]'s. Lowering gives a
+//! [`TensorModule`]: kernels to be launched in order, and the operands that each takes. `docs/TENSOR.md` describes the schedules. All other
+//! products are lowered as any scheduled program is, see [`super::program`].
 mod align;
+mod boxes;
 mod epilogue;
-mod fragments;
 mod gathered;
-mod mma;
-mod mma_store;
+mod pipeline;
+mod store;
 mod stream_k;
-mod tile;
-mod wgmma;
-mod wgmma_store;
 
 pub use crate::kernel::Mma;
 pub use satune_ir::term::tensor::{
@@ -73,28 +68,12 @@ pub enum Operand {
     Between(usize),
 }
 
-/// Whether bytes of a product are stored across k on `mma.sync`, and so loaded in pairs of rows or columns.
-pub fn is_interleaved(gemm: &Gemm, plan: &TensorPlan) -> bool {
-    let gemm = gemm.oriented(plan.swapped);
-    [gemm.a_transposed, !gemm.b_transposed]
-        .into_iter()
-        .any(|k_rows| fragments::is_interleaved(plan.instruction, k_rows))
-}
-
-/// Lowers a plan on `mma.sync` whose operands are bytes, one at least of which is stored across k.
-///
-/// # Errors
-/// Where the plan does not fit the problem; see [`TensorError`].
-pub fn lower_mma(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
-    mma::lower(gemm, plan)
-}
-
 /// Lowers a plan on `wgmma`.
 ///
 /// # Errors
 /// Where the plan does not fit the problem; see [`TensorError`].
 pub fn lower_wgmma(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
-    wgmma::lower(gemm, plan)
+    pipeline::lower(gemm, plan)
 }
 
 /// A kernel's name, and the lines at its head: what it computes, then its schedule.
@@ -114,7 +93,7 @@ fn title(gemm: &Gemm, is_partial: bool, schedule: Vec<String>) -> (String, Vec<S
     (name, [vec![product], schedule].concat())
 }
 
-/// What both generators need to build a kernel.
+/// A kernel under construction.
 struct Builder {
     arrays: Vec<Array>,
     shared_bytes: u32,
@@ -194,13 +173,9 @@ impl Builder {
         })
     }
 
-    /// The operands' parameters: the left factor, the right one, then what the epilogue reads, then C or the workspace.
-    fn params(&mut self, gemm: &Gemm, split: i64) -> Params {
-        self.params_of(gemm, split, [None; 2])
-    }
-
-    /// [`Builder::params`], some factors as copies, each the buffer of this number. Partial sums come after these.
-    fn params_of(&mut self, gemm: &Gemm, split: i64, copied: [Option<(usize, AlignedRows)>; 2]) -> Params {
+    /// The operands' parameters: the left factor, the right one, then what the epilogue reads, then C or the workspace. Some factors are
+    /// copies, each the buffer of this number; partial sums come after these.
+    fn params(&mut self, gemm: &Gemm, split: i64, copied: [Option<(usize, AlignedRows)>; 2]) -> Params {
         let mut factors = [(Operand::A, "A"), (Operand::B, "B")];
         if gemm.swapped {
             factors.reverse();

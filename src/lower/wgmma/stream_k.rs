@@ -1,6 +1,6 @@
 //! Stream-K on `wgmma`: each block takes an even share of all tiles' steps along k, and a second kernel adds the parts of
 //! each tile in the order of k.
-use super::wgmma::{Piece, Pipeline, Step, Work};
+use super::pipeline::{Piece, Pipeline, Step, Work};
 use super::*;
 use satune_ir::term::tensor::StreamK;
 

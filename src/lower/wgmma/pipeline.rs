@@ -8,7 +8,7 @@
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Image, Role, TensorMap, Wgmma};
-use satune_ir::term::tensor::{wgmma_conditions, Boxes};
+use satune_ir::term::tensor::{wgmma_conditions, Boxes, StreamK};
 use satune_ir::term::{Axis, Side as Factor};
 
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
@@ -17,7 +17,7 @@ pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, Tenso
     let copied = copied(gemm);
     let (kernel, operands) = Pipeline::new(gemm, plan, copied)?.kernel();
     let sums = plan.sums_of_result(gemm);
-    let mut module = mma::module(gemm, (sums, plan.dealt(gemm).map(|s| (s, plan))), kernel, operands);
+    let mut module = module(gemm, (sums, plan.dealt(gemm).map(|s| (s, plan))), kernel, operands);
     let mut factors = [(Operand::A, "A"), (Operand::B, "B")];
     if gemm.swapped {
         factors.reverse();
@@ -32,6 +32,26 @@ pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, Tenso
         module.main += 1;
     }
     Ok(module)
+}
+
+/// The kernel, and the one that adds the sums that a result has, where the kernel writes such; the tiles of stream-K have
+/// different numbers of them.
+fn module(
+    gemm: &Gemm,
+    (split, stream): (i64, Option<(StreamK, &WgmmaPlan)>),
+    kernel: Kernel,
+    operands: Vec<Operand>,
+) -> TensorModule {
+    let partial = operands.last().copied();
+    let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspaces: Vec::new(), main: 0 };
+    if let Some(partial) = partial.filter(|_| split > 1) {
+        let elements = (gemm.results() * split) as u64;
+        module.workspaces.push(Between { name: "partial", elements, dtype: gemm.accumulator() });
+        let (kernel, operands) = epilogue::sum_kernel(gemm, split, stream, partial);
+        module.kernels.push(kernel);
+        module.args.push(operands);
+    }
+    module
 }
 
 /// The factors whose rows are copied first, each with the number of its copy.
@@ -188,7 +208,7 @@ impl<'p> Pipeline<'p> {
     ) -> Result<Pipeline<'p>, TensorError> {
         let mut builder = Builder::new();
         let b = &mut builder;
-        let params = b.params_of(gemm, plan.sums_of_result(gemm), copied);
+        let params = b.params(gemm, plan.sums_of_result(gemm), copied);
         let [m, n, k] = plan.tile;
         let tiles = [(gemm.m + m - 1) / m, (gemm.n + n - 1) / n];
         let total = plan.tiles(gemm);

@@ -1,11 +1,9 @@
 //! How the kernel on `wgmma` writes C: from the accumulators, or by way of shared memory and the TMA.
-use super::mma_store::uncast;
-use super::tile::{Tile, TileIndex};
-use super::wgmma::{Pipeline, Work, GROUP};
+use super::boxes::{Tile, TileIndex};
+use super::pipeline::{Pipeline, Work, GROUP};
 use super::*;
 use crate::kernel::{GroupOp, Value, WarpOp};
 use satune_ir::term::tensor::wgmma_conditions::{box_line, by_rows, BOXES};
-use satune_ir::term::tensor::Turn;
 use satune_ir::term::Axis;
 
 impl Pipeline<'_> {
@@ -173,20 +171,6 @@ impl Pipeline<'_> {
         }
     }
 
-    /// How a box lies in shared memory.
-    fn box_tile(&self, staging: ArrayId) -> Tile {
-        let gemm = self.gemm;
-        Tile {
-            array: staging,
-            offset: 0,
-            rows: if gemm.c_transposed { self.plan.tile[1] } else { 64 },
-            columns: box_line(gemm.output),
-            dtype: gemm.output,
-            layout: TileLayout::Xor(8),
-            turn: Turn::Rows,
-        }
-    }
-
     /// A box from shared memory to C by the threads of a consumer: each warp 16 rows, of which lanes store neighbours.
     fn store_rows(
         &mut self,
@@ -197,7 +181,7 @@ impl Pipeline<'_> {
         work: &Work,
     ) {
         const ROWS: i64 = 16;
-        let (gemm, tile) = (self.gemm, self.box_tile(staging));
+        let (gemm, tile) = (self.gemm, Tile(self.gemm.output));
         let [m, n, _] = self.plan.tile;
         let (lane, warp_row) = (rem(member.clone(), 32), mul(div(member.clone(), 32), ROWS));
         let above = add(own, mul(warp_row.clone(), one.width));
@@ -233,7 +217,7 @@ impl Pipeline<'_> {
         let [m, n, _] = self.plan.tile;
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
         let line = box_line(gemm.output);
-        let tile = self.box_tile(staging);
+        let tile = Tile(gemm.output);
         let mut place = |this: &mut Self, body: &mut Vec<Stmt>, rows: i64, chunks: i64| {
             let Lane { row, chunk, within } = lane.clone();
             let (key, base, constant) = tile.address(&TileIndex { row, chunk, within, rows, chunks });
@@ -313,4 +297,12 @@ struct Part {
     block: i64,
     from: i64,
     width: i64,
+}
+
+/// The value before its conversion, which packing does.
+fn uncast(value: Value) -> Value {
+    match value {
+        Value::Cast(_, inner) => *inner,
+        value => value,
+    }
 }
