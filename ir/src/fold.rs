@@ -39,6 +39,25 @@ pub fn float(value: f64, dtype: DType) -> Expr {
     Expr::Float(value.to_bits(), dtype)
 }
 
+/// Whether an expression is a number, converted or not.
+pub fn is_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Int(..) | Expr::Float(..) => true,
+        Expr::Cast(_, inner) => is_constant(inner),
+        _ => false,
+    }
+}
+
+/// Whether an expression is zero, converted or not.
+pub fn is_zero(expr: &Expr) -> bool {
+    match expr {
+        Expr::Int(value, _) => *value == 0,
+        Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
+        Expr::Cast(_, inner) => is_zero(inner),
+        _ => false,
+    }
+}
+
 /// `expr` as a value of type `to`, a constant where it is one. `None` where an integer constant does not fit.
 pub fn cast(expr: Expr, to: DType, buffers: &[Buffer]) -> Option<Expr> {
     if dtype(&expr, buffers) == to {

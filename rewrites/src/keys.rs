@@ -64,11 +64,15 @@ keys! {
 pub(crate) const HINTS: [&str; 2] = [CROPPED, RASTER_TILES];
 
 /// TensorIR's: stages of a software pipeline's statements.
-pub(crate) const PIPELINE_STAGE: &str = "software_pipeline_stage";
+pub const PIPELINE_STAGE: &str = "software_pipeline_stage";
 /// TensorIR's: their order.
-pub(crate) const PIPELINE_ORDER: &str = "software_pipeline_order";
+pub const PIPELINE_ORDER: &str = "software_pipeline_order";
 /// TensorIR's: the asynchronous stages.
-pub(crate) const PIPELINE_ASYNC: &str = "software_pipeline_async_stages";
+pub const PIPELINE_ASYNC: &str = "software_pipeline_async_stages";
+/// TensorIR's: a copy to shared memory passes through registers, where a tile waits while another one is read.
+pub const LOCAL_STAGE: &str = "tirx.manifest_shared_memory_local_stage";
+/// What earlier versions of TVM, and traces for them, call it.
+pub const OLD_LOCAL_STAGE: &str = "tir.manifest_shared_memory_local_stage";
 
 /// The keys that there are, where one looks like ours and is none of them.
 pub(crate) fn unknown(key: &str) -> Option<&'static [&'static str]> {

@@ -28,6 +28,8 @@ fn lowered(told: &str, source: &Program, program: &Program, gpu: &Descriptor) {
         .unwrap_or_else(|e| panic!("{told}: {e}\n{}", tvmscript::print(program)));
     let checked = check(source, &made, seed()).unwrap_or_else(|e| panic!("{told}: {e}\n{}", tvmscript::print(program)));
     assert!(checked.total.matrix > 0, "{told}: nothing is multiplied on tensor cores");
+    let mut notes = made.module.kernels.iter().flat_map(|k| &k.notes);
+    assert_eq!(notes.find(|note| note.contains("pipeline")), None, "{told}\n{}", tvmscript::print(program));
 }
 
 /// What is explored of a scheduled program is what it schedules, and its own schedule is given.
@@ -167,6 +169,39 @@ fn programs_of_plans_on_mma_sync_are_lowered_as_they_are_written() {
                 texts()
             );
         }
+    }
+}
+
+/// Pipelines around others, as TVM annotates them, have the kernels of those that say one stage for each statement.
+#[test]
+fn pipelines_around_others_are_lowered_as_one() {
+    let wmma = Mma::Wmma(Wmma::of(WmmaShape::M16N16, DType::F16).unwrap());
+    let plain = |op, stages| {
+        let plan = TensorPlan::plain([64, 64, 64], [32, 32], op, stages);
+        TensorPlan { operands: plan.operands.map(|o| OperandPlan { sets: 2, ..o }), ..plan }
+    };
+    let outer = |stages: &str, order: &str| {
+        format!("\"software_pipeline_stage\": [{stages}], \"software_pipeline_order\": [{order}]")
+    };
+    for (plan, gpu, written, nested, other) in [
+        (plain(Mma::F16, 3), "a100", "0, 0, 2", ["0, 0, 1, 2, 2", "0, 1, 3, 2, 4"], "0, 1, 2, 3, 4"),
+        (plain(wmma, 2), "v100", "0, 0, 1", ["0, 0, 0, 0, 0, 1, 1", "0, 3, 1, 4, 5, 2, 6"], "0, 1, 2, 3, 4, 5, 6"),
+    ] {
+        let (problem, gpu) = (operators::parse("gemm:128,128,256,f16,NT").unwrap(), Descriptor::load(gpu).unwrap());
+        let plan = Schedule::Mma(plan);
+        let made = problem.scheduled(&plan, &problem.options(&plan, &gpu)).unwrap();
+        let text = tvmscript::print(&made.program);
+        let written = outer(written, "0, 1, 2");
+        assert!(text.matches(&written).count() >= 1, "{text}");
+        let lowered = |by: &str| {
+            // The loop over tiles comes first.
+            let program = tvmscript::parse(&text.replacen(&written, by, 1)).unwrap();
+            lower(&program, &options(&gpu)).unwrap().kernels.remove(0)
+        };
+        let [as_written, as_one] = [written.as_str(), &outer(nested[0], nested[1])].map(lowered);
+        assert_eq!(satune::cuda::print(&as_one), satune::cuda::print(&as_written));
+        let refused = lowered(&outer(nested[0], other));
+        assert!(refused.notes.iter().any(|n| n.contains("is not pipelined")), "{:?}", refused.notes);
     }
 }
 

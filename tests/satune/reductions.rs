@@ -147,6 +147,7 @@ fn all_operations_and_types() {
         ("float16", "float16", "T.float16(0)", "B[vi] + A[vi, vk]"),
         ("float64", "float64", "T.float64(0)", "A[vi, vk] + B[vi]"),
         ("int32", "int32", "0", "B[vi] + A[vi, vk]"),
+        ("float32", "float32", "T.Cast(\"float32\", 0)", "B[vi] + A[vi, vk]"),
         ("int32", "int32", "T.min_value(\"int32\")", "T.max(B[vi], A[vi, vk])"),
         ("int8", "int8", "T.int8(0)", "B[vi] + A[vi, vk]"),
         // What the init stores is no identity: it counts once.

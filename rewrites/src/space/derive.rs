@@ -5,7 +5,8 @@
 //! then the caches to their loops (innermost first: a copy moves only after its consumers did), then the schedules of the
 //! copies, and decompose_reduction last, since nothing above the update can be bound after it.
 use super::gather::GatherWriter;
-use super::writer::{from_end, var, Draft, TraceWriter, LOCAL_STAGE};
+use super::writer::{from_end, var, Draft, TraceWriter};
+use crate::keys;
 use crate::trace::Trace;
 use satune_ir::term::{Axis, Contraction, CoresPlan, Fill, Pair, Pipe, Side, StagedLayout};
 use serde_json::{json, Value};
@@ -266,7 +267,7 @@ impl Writer<'_> {
                 }
                 if self.plan.pipe == Pipe::Registers {
                     let block = shared_name(side);
-                    self.call("annotate", [var(&block), json!(LOCAL_STAGE), json!(1)]);
+                    self.call("annotate", [var(&block), json!(keys::LOCAL_STAGE), json!(1)]);
                 }
                 staged += 1;
             }

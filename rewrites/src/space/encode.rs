@@ -247,7 +247,7 @@ impl<'a> Combined<'a> {
             return Ok(Combined { places, step: None });
         }
         let update = Update::of(block)?;
-        if !matches!(update.init, Expr::Int(..) | Expr::Float(..)) {
+        if !fold::is_constant(update.init) {
             return Err("its init is no constant".into());
         }
         computed(update.f, program)?;
@@ -325,12 +325,7 @@ impl TraceWriter for Trial {
 /// Accesses of C, A and B of `C[..] = C[..] + A[..] * B[..]`.
 pub(super) fn sum_of_products(block: &Block) -> Result<[Accessed<'_>; 3], String> {
     let Update { c, init, op, f, .. } = Update::of(block)?;
-    let is_zero = match init {
-        Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
-        Expr::Int(value, _) => *value == 0,
-        _ => false,
-    };
-    if !is_zero {
+    if !fold::is_zero(init) {
         return Err("its init is not 0".into());
     }
     let (BinOp::Add, Expr::Binary(BinOp::Mul, a, b)) = (op, f) else {

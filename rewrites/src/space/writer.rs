@@ -3,10 +3,6 @@ use crate::trace::{Call, Out, Trace};
 use satune_ir::term::{Axis, Contraction, Side};
 use serde_json::{json, Value};
 
-/// TensorIR's annotation of a copy to shared memory that passes through registers, where a tile waits while another one is
-/// read.
-pub(crate) const LOCAL_STAGE: &str = "tir.manifest_shared_memory_local_stage";
-
 /// A trace in the making.
 #[derive(Default)]
 pub(crate) struct Draft {

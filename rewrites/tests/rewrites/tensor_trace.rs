@@ -227,7 +227,7 @@ fn what_is_replayed_is_what_is_read_of_wmma() {
     }
     // Tiles that do not pass through registers.
     let waits = |c: &Call| is_about(c, "annotate", "a_shared") && c.args[1] != json!("satune.step");
-    refused(&|calls| calls.retain(|c| !waits(c)), &[other_plan, "tir.manifest_shared_memory_local_stage"]);
+    refused(&|calls| calls.retain(|c| !waits(c)), &[other_plan, "tirx.manifest_shared_memory_local_stage"]);
     // A ring of three.
     let stage = |c: &&mut Call| c.op == "annotate" && c.args[1] == "software_pipeline_stage";
     refused(&|calls| calls.iter_mut().find(stage).unwrap().args[2] = json!([0, 0, 2]), &["two tiles"]);

@@ -17,7 +17,7 @@
 use super::error::LowerError;
 use super::team::{block_extents, component, integer, variable, Team};
 use satune_ir::{
-    visit, BinOp, BlockRealize, Buffer, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, VarId,
+    fold, visit, BinOp, BlockRealize, Buffer, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, VarId,
 };
 use std::borrow::Cow;
 
@@ -73,7 +73,7 @@ impl Reduction<'_> {
 
     /// What partial results start with, and whether the init is still to be combined with them.
     pub fn start(&self, dtype: DType) -> (Expr, bool) {
-        let constant = matches!(self.init, Expr::Int(..) | Expr::Float(..));
+        let constant = fold::is_constant(self.init);
         let identity = self.identity(dtype);
         let same = match (self.init, &identity) {
             (Expr::Float(a, _), Expr::Float(b, _)) => f64::from_bits(*a) == f64::from_bits(*b),

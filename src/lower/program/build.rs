@@ -44,13 +44,14 @@ impl Around {
 
 /// Annotations that lowering follows.
 const FOLLOWED: &[&str] = &[
-    "software_pipeline_stage",
-    "software_pipeline_order",
-    "software_pipeline_async_stages",
+    keys::PIPELINE_STAGE,
+    keys::PIPELINE_ORDER,
+    keys::PIPELINE_ASYNC,
+    keys::LOCAL_STAGE,
+    keys::OLD_LOCAL_STAGE,
     "pragma_auto_unroll_max_step",
     "pragma_unroll_explicit",
     "buffer_dim_align",
-    "tir.manifest_shared_memory_local_stage",
     satune_rewrites::space::IN_ORDER,
     keys::LDMATRIX,
     keys::STMATRIX,
@@ -175,7 +176,7 @@ impl Builder<'_> {
     fn loads_ahead(&self, l: &For) -> bool {
         let multiplied = |b: &Buffer| is_fragment(&b.scope) || is_held(&b.scope);
         let mut found = false;
-        if l.annotations.contains_key("software_pipeline_stage") {
+        if l.annotations.contains_key(keys::PIPELINE_STAGE) {
             visit::walk_stmt(&l.body, &mut |s| {
                 if let Stmt::Store { buffer, .. } = s {
                     found |= self.program.buffers.get(buffer.0 as usize).is_some_and(multiplied);

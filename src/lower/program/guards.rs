@@ -23,7 +23,7 @@ use super::linear::{Atom, Linear, Ranges};
 use super::matrix::{is_private, one_warp};
 use super::nest::{Leaf, Nest, Thread};
 use super::pred::{join, range_of_parts, Pred};
-use satune_ir::{visit, BinOp, BufferId, Expr, Program};
+use satune_ir::{fold, visit, BinOp, BufferId, Expr, Program};
 use std::collections::{HashMap, HashSet};
 
 /// What became of a statement's guards.
@@ -119,15 +119,6 @@ fn loaded(e: &Expr) -> Option<BufferId> {
         Expr::Load(b, _) => Some(*b),
         Expr::Cast(_, a) => loaded(a),
         _ => None,
-    }
-}
-
-fn is_zero(e: &Expr) -> bool {
-    match e {
-        Expr::Int(0, _) => true,
-        Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
-        Expr::Cast(_, a) => is_zero(a),
-        _ => false,
     }
 }
 
@@ -329,7 +320,7 @@ impl Proof<'_> {
 
     /// Point 2 of the proof, for one writer.
     fn leaves_zeros(&self, leaf: &Leaf, guarding: &Guarding) -> bool {
-        if is_zero(&leaf.value) {
+        if fold::is_zero(&leaf.value) {
             return true;
         }
         let (Some(source), [(_, from)]) = (loaded(&leaf.value), leaf.reads.as_slice()) else { return false };

@@ -8,8 +8,8 @@
 //! barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the statements, `bits` of them addresses in swizzled tiles; `limits`
 //! checks the kernel. `matrix` makes instructions of the loops over a warp's matrices, `lanes` gives each lane the elements
 //! that it holds of buffers of scope `warp`, `interleaved` says in which order where they are bytes across k, and `mma` multiplies, loads and
-//! stores those; `tiles` are pipelines of them, in `steps`, and
-//! `order` the order of their instructions. `cropped` are copies without edges, and `raster` numbers blocks. `linear` and `pred` are the arithmetic below all of them.
+//! stores those; `tiles` are pipelines of them, in `steps`, which TVM writes
+//! `nested`, and `order` the order of their instructions. `cropped` are copies without edges, and `raster` numbers blocks. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
@@ -44,6 +44,7 @@ mod linear;
 mod matrix;
 mod mma;
 mod nest;
+mod nested;
 mod order;
 mod pinned;
 mod pipeline;

@@ -7,6 +7,7 @@ use super::pred::Pred;
 use super::raster::Raster;
 use crate::kernel::Index;
 use satune_ir::{visit, Annotations, Attr, BufferId, Expr, VarId};
+use satune_rewrites::keys;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -212,6 +213,11 @@ pub fn int_list(attr: Option<&Attr>) -> Option<Vec<i64>> {
 /// Whether an annotation is set to something other than 0 or false.
 pub fn flag(annotations: &Annotations, key: &str) -> bool {
     matches!(annotations.get(key), Some(Attr::Int(1..)) | Some(Attr::Bool(true)))
+}
+
+/// Whether a copy goes by way of registers.
+pub fn is_staged(leaf: &Leaf) -> bool {
+    [keys::LOCAL_STAGE, keys::OLD_LOCAL_STAGE].iter().any(|key| flag(&leaf.annotations, key))
 }
 
 /// Calls `f` for every leaf in nodes.

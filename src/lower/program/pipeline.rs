@@ -11,13 +11,17 @@
 //! One barrier in either: the slot that is written in iteration k was read in iteration k-1, before the barrier.
 use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
-use super::nest::{flag, int_list, leaves, Loop, Nest, Node};
+use super::nest::{flag, int_list, is_staged, leaves, Loop, Nest, Node};
+use super::nested;
 use super::steps::{sets, Steps};
 use crate::kernel::{Cond, Index, Stmt, Unroll};
 use crate::lower::index::{add, c, mul, rem};
 use satune_ir::{Attr, BufferId, Program, VarId};
 use satune_rewrites::keys;
 use std::collections::{HashMap, HashSet};
+
+/// Stages that no shared memory has room for, of one element each.
+const MOST_STAGES: i64 = 1 << 16;
 
 /// How tiles overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,13 +95,22 @@ fn for_each_loop<'n>(nodes: &'n [Node], f: &mut dyn FnMut(&'n Loop)) {
 }
 
 fn plan(l: &Loop, nest: &Nest, program: &Program, cp_async: bool) -> Result<Option<Pipeline>, &'static str> {
-    let Some(stages) = int_list(l.annotations.get("software_pipeline_stage")) else { return Ok(None) };
-    if stages.len() != l.child_sizes.len() {
-        return Err("software_pipeline_stage has not one entry per statement of its body");
-    }
+    let Some(stages) = int_list(l.annotations.get(keys::PIPELINE_STAGE)) else { return Ok(None) };
+    let in_order = |order: Vec<i64>| order.windows(2).all(|w| w[0] < w[1]);
+    let stages = match stages.len() == l.child_sizes.len() {
+        false => nested::stages(l, &stages)
+            .ok_or("software_pipeline_stage has not one entry per statement of its body, nor is it of a pipeline around another")?,
+        true if int_list(l.annotations.get(keys::PIPELINE_ORDER)).is_some_and(|o| !in_order(o)) => {
+            return Err("software_pipeline_order changes the order of its statements");
+        }
+        true => stages,
+    };
     let last = stages.iter().copied().max().unwrap_or(0);
     if last == 0 {
         return Ok(None);
+    }
+    if last >= MOST_STAGES {
+        return Err("it has more stages than any GPU has room for");
     }
     if let Some(buffers) = sets(l, &stages, program).filter(|_| last == 1) {
         return Ok(Some(Pipeline { form: Form::Sets, copies: 0, buffers, slot: l.var }));
@@ -107,15 +120,11 @@ fn plan(l: &Loop, nest: &Nest, program: &Program, cp_async: bool) -> Result<Opti
         return Err("the stages are not 0 for the copies that come first and one number for all that follows");
     }
     let copies: usize = l.child_sizes[..first].iter().sum();
-    let in_order = |order: Vec<i64>| order.windows(2).all(|w| w[0] < w[1]);
-    if int_list(l.annotations.get("software_pipeline_order")).is_some_and(|o| !in_order(o)) {
-        return Err("software_pipeline_order changes the order of its statements");
-    }
     let (mut buffers, mut staged) = (HashSet::new(), false);
     let (mut inside, mut reads, mut written) = (HashSet::new(), HashSet::new(), HashSet::new());
     leaves(&l.body[..copies], &mut |leaf| {
         buffers.insert(leaf.target);
-        staged |= flag(&leaf.annotations, "tir.manifest_shared_memory_local_stage");
+        staged |= is_staged(leaf);
         reads.extend(leaf.reads.iter().map(|(b, _)| *b));
         inside.insert(leaf.id);
     });
@@ -140,8 +149,7 @@ fn plan(l: &Loop, nest: &Nest, program: &Program, cp_async: bool) -> Result<Opti
     if outside {
         return Err("its shared buffers are used outside of it");
     }
-    let asked =
-        matches!(l.annotations.get("software_pipeline_async_stages"), Some(Attr::List(s)) if s.contains(&Attr::Int(0)));
+    let asked = matches!(l.annotations.get(keys::PIPELINE_ASYNC), Some(Attr::List(s)) if s.contains(&Attr::Int(0)));
     let form = match (asked && cp_async, last) {
         (true, _) => Form::Ring(last + 1, true),
         (false, 1) if staged || asked => Form::Registers,

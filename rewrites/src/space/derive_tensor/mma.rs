@@ -4,7 +4,7 @@ use super::error::Untraced;
 use crate::intrinsics::{fragment as places, mma_sync};
 use crate::keys;
 use crate::space::gather::GatherWriter;
-use crate::space::writer::{from_end, var, TraceWriter, LOCAL_STAGE};
+use crate::space::writer::{from_end, var, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, Fragment, OperandPlan, Store, TensorPlan, TileLayout, Turn};
 use satune_ir::term::{Axis, Side};
@@ -140,7 +140,7 @@ impl MmaWriter<'_> {
         self.base.note(shared(side), keys::PREFETCH, plan.prefetch.into());
         self.base.note(shared(side), keys::STEP, plan.step.into());
         if !self.plan.instruction.is_async() {
-            self.base.call("annotate", [var(shared(side)), json!(LOCAL_STAGE), json!(1)]);
+            self.base.call("annotate", [var(shared(side)), json!(keys::LOCAL_STAGE), json!(1)]);
         }
     }
 

@@ -37,7 +37,7 @@ pub fn read_plan(program: &Program, source: &Program, contraction: &Contraction)
     if let Some((call, e)) = trace.calls.iter().zip(results).find_map(|(c, r)| Some((c, r.err()?))) {
         return wrong(&call.op, e.detail.clone());
     }
-    match structural::equal(&without_hints(program), &without_hints(made.program())) {
+    match structural::equal(&compared(program), &compared(made.program())) {
         Ok(()) => Ok(plan),
         Err(difference) => wrong(
             "program",
@@ -46,8 +46,8 @@ pub fn read_plan(program: &Program, source: &Program, contraction: &Contraction)
     }
 }
 
-/// A program less what says how its kernel may be written.
-fn without_hints(program: &Program) -> Program {
+/// A program less what says how its kernel may be written, its annotations by the names that they have now.
+fn compared(program: &Program) -> Program {
     let mut out = program.clone();
     visit::walk_stmt_mut(&mut out.body.block.body, &mut |s| {
         let annotations = match s {
@@ -56,6 +56,9 @@ fn without_hints(program: &Program) -> Program {
             _ => return,
         };
         annotations.retain(|key, _| !keys::HINTS.contains(&key.as_str()));
+        if let Some(staged) = annotations.swap_remove(keys::OLD_LOCAL_STAGE) {
+            annotations.insert(keys::LOCAL_STAGE.into(), staged);
+        }
     });
     out
 }

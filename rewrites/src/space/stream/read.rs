@@ -8,7 +8,8 @@ use satune_ir::term::stream::{
     Access, BlockKind, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer, StreamIter,
 };
 use satune_ir::{
-    access as regions, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt, Var, VarId,
+    access as regions, fold, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt, Var,
+    VarId,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -409,7 +410,7 @@ fn loops_follow(places: &[usize], iters: &[StreamIter]) -> Result<(), String> {
 /// A reduction begins with a constant, and combines what it has with something by one operation.
 fn sums(block: &Block, target: BufferId, indices: &[Expr], value: &Expr) -> Result<(), String> {
     let Some(init) = &block.init else { return Ok(()) };
-    if !matches!(&**init, Stmt::Store { value: Expr::Int(..) | Expr::Float(..), .. }) {
+    if !matches!(&**init, Stmt::Store { value, .. } if fold::is_constant(value)) {
         return Err("its init is no constant".into());
     }
     match updates(target, indices, value) {
