@@ -205,6 +205,39 @@ fn pipelines_around_others_are_lowered_as_one() {
     }
 }
 
+/// On GPUs without asynchronous copies a schedule may have one to eight buffers, rows padded by any number of chunks, and copies by way of
+/// registers or not.
+#[test]
+fn rings_of_one_to_eight_buffers_and_pads_of_any_chunks_have_kernels() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let op = Mma::Wmma(Wmma::of(WmmaShape::M16N16, DType::F16).unwrap());
+    let (problem, gpu) = (operators::parse("gemm:64,64,160,f16,NT").unwrap(), Descriptor::load("v100").unwrap());
+    let plan = Schedule::Mma(TensorPlan::plain([32, 64, 32], [16, 32], op, 2));
+    let made = problem.scheduled(&plan, &problem.options(&plan, &gpu)).unwrap();
+    let text = tvmscript::print(&made.program);
+    let ring = "\"software_pipeline_stage\": [0, 0, 1], \"software_pipeline_order\": [0, 1, 2]";
+    let attributes = |annotation: &str, pad: i64| {
+        format!("T.sblock_attr({{{annotation}\"buffer_dim_align\": [[0, 0, 32, {}]]}})", 8 * pad)
+    };
+    let local = format!("\"{}\": 1, ", satune_rewrites::keys::LOCAL_STAGE);
+    let usual = attributes(&local, 1).replace("[0, 0, 32, 8]", "[0, 0, 16, 8]");
+    assert!(text.contains(ring) && text.matches(&usual).count() == 2, "{text}");
+    for buffers in 1..=8_usize {
+        let staged = rng.gen_bool(0.5);
+        let annotation = if staged { local.as_str() } else { "" };
+        let [a, b] = [0, 1].map(|_| rng.gen_range(0..4));
+        // In one buffer nothing is loaded ahead.
+        let text = match buffers {
+            1 => text.replace(ring, ""),
+            _ => text.replacen(ring, &ring.replace("[0, 0, 1]", &format!("[0, 0, {}]", buffers - 1)), 1),
+        };
+        let text = text.replacen(&usual, &attributes(annotation, a), 1);
+        let text = text.replacen(&usual, &attributes(annotation, b), 1);
+        let program = tvmscript::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        lowered(&format!("{buffers} buffers, pads {a} and {b}, staged {staged}"), problem.program(), &program, &gpu);
+    }
+}
+
 /// Calls of a trace.
 #[derive(Default)]
 struct Calls(Vec<serde_json::Value>);
