@@ -1,4 +1,5 @@
 //! Keys of annotations, each on the loop or block that it is about.
+use satune_ir::{visit, Program, Stmt};
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -73,6 +74,22 @@ pub const PIPELINE_ASYNC: &str = "software_pipeline_async_stages";
 pub const LOCAL_STAGE: &str = "tirx.manifest_shared_memory_local_stage";
 /// What earlier versions of TVM, and traces for them, call it.
 pub const OLD_LOCAL_STAGE: &str = "tir.manifest_shared_memory_local_stage";
+
+/// A program, its annotations by the names that they have now.
+pub(crate) fn by_present_names(program: &Program) -> Program {
+    let mut out = program.clone();
+    visit::walk_stmt_mut(&mut out.body.block.body, &mut |s| {
+        let annotations = match s {
+            Stmt::For(l) => &mut l.annotations,
+            Stmt::Realize(r) => &mut r.block.annotations,
+            _ => return,
+        };
+        if let Some(staged) = annotations.swap_remove(OLD_LOCAL_STAGE) {
+            annotations.insert(LOCAL_STAGE.into(), staged);
+        }
+    });
+    out
+}
 
 /// The keys that there are, where one looks like ours and is none of them.
 pub(crate) fn unknown(key: &str) -> Option<&'static [&'static str]> {

@@ -7,7 +7,7 @@ use satune_extract::Descriptor;
 use satune_ir::term::Schedule;
 use satune_ir::{files, tvmscript, BufferId, Program};
 use satune_rewrites::heron::Row;
-use satune_rewrites::space::{on_tensor_cores, read_plan, Fuel};
+use satune_rewrites::space::{read_plan, Fuel};
 use satune_rewrites::{intrinsics, soundness, Trace};
 use std::path::Path;
 use std::time::Duration;
@@ -71,11 +71,11 @@ pub(super) fn file_of(named: &str) -> Result<Option<&Path>, String> {
 /// Where it has none, with the reason.
 pub(super) fn plan_of(program: &Program, problem: &dyn Workload) -> Result<Schedule, String> {
     match problem.contraction() {
-        Some(contraction) if on_tensor_cores(program) => {
-            read_plan(program, problem.program(), contraction).map_err(|e| e.to_string())
-        }
-        _ => Err("it is a scheduled program whose decisions are not read back: those of products on tensor cores alone are. \
-                  `satune explore --given` puts it beside the best, and --plan asks about every decision"
+        Some(contraction) => read_plan(program, problem.program(), contraction).map_err(|e| {
+            format!("{e}; `satune explore --given` puts any scheduled program beside the best, and --plan asks about every decision")
+        }),
+        None => Err("it is a scheduled program whose decisions are not read back: those of products alone are. \
+                     `satune explore --given` puts it beside the best, and --plan asks about every decision"
             .into()),
     }
 }

@@ -18,7 +18,7 @@ use satune_extract::stream::counted_cost;
 use satune_extract::{Candidate, Cost, Descriptor};
 use satune_ir::term::Schedule;
 use satune_ir::{structural, tvmscript, Program};
-use satune_rewrites::space::{on_tensor_cores, read_plan};
+use satune_rewrites::space::read_plan;
 use satune_rewrites::Trace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -278,7 +278,7 @@ fn of_program(
     gpu: &Descriptor,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Made, String> {
-    if let (true, ProblemKind::Contraction(contraction)) = (on_tensor_cores(program), problem.kind()) {
+    if let ProblemKind::Contraction(contraction) = problem.kind() {
         if let Ok(plan) = read_plan(program, problem.program(), contraction) {
             return of_plan(problem, &plan, gpu, go_on);
         }

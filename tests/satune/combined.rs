@@ -184,6 +184,7 @@ fn parts_of_k_are_combined_by_the_operation() {
                 let made = satune::scheduled::of_plan(&problem.program, &plan, c, &h200()).unwrap();
                 let checked = satune::scheduled::check(&problem.program, &made, 5);
                 checked.unwrap_or_else(|e| panic!("{}: {e}\n{}", combination.name, plan.describe().join("\n")));
+                is_read_back(&made.program, &problem.program, c, &plan);
                 found += 1;
             }
         }

@@ -100,7 +100,21 @@ pub fn sampled_schedules_are_right(source: &Program, contraction: &Contraction, 
         if let Err(fault) = scheduled::check(source, &scheduled, i as u64) {
             panic!("sample {i}: {fault}\n{}\n{}", told(), tvmscript::print(&scheduled.program));
         }
+        if i % 4 == 0 {
+            is_read_back(&scheduled.program, source, contraction, &plan);
+        }
     }
+}
+
+/// From a scheduled program the plan is read that makes it; two plans may make one program.
+pub fn is_read_back(program: &Program, source: &Program, contraction: &Contraction, plan: &CoresPlan) {
+    let told = || format!("{}\n{}", plan.describe().join("\n"), tvmscript::print(program));
+    let read = satune_rewrites::space::read_plan(program, source, contraction);
+    let read = read.unwrap_or_else(|e| panic!("{e}\n{}", told()));
+    let of = |plan: &CoresPlan| {
+        (plan.tile, plan.k_tile, plan.threads, plan.pipe, plan.a, plan.b, plan.registers, plan.lanes)
+    };
+    assert_eq!(read.cores().map(of), Some(of(plan)), "{}", told());
 }
 
 /// The text of the kernels that a worker needs beside a candidate's, as C++ for one thread. Of machine instructions only the

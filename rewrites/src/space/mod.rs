@@ -19,11 +19,14 @@ mod lanes;
 mod menu;
 mod nests;
 mod ordered;
+mod read;
+mod read_cores;
 mod reducer_forms;
 pub mod rules;
 pub mod stream;
 mod strided;
 mod tuples;
+mod unread;
 mod unscheduled;
 pub(crate) mod writer;
 
@@ -31,7 +34,7 @@ use crate::simplified::simplified;
 pub use condition::Condition;
 pub use contraction::contraction;
 pub use derive::trace;
-pub use derive_tensor::{on_tensor_cores, padded, read_plan, tensor_trace, ReadError, Untraced};
+pub use derive_tensor::{on_tensor_cores, padded, tensor_trace, Untraced};
 pub use encode::EncodeError;
 pub use engine::{
     root_state, saturate, saturate_while, saturate_without, Engine, Explored, Rule, SaturationError, Verdict,
@@ -39,7 +42,9 @@ pub use engine::{
 pub use in_order::{BY_ITSELF, IN_ORDER};
 pub use menu::{Fuel, Limits, Menu};
 pub(crate) use nests::nest_over;
+pub use read::read_plan;
 pub use reducer_forms::in_reducer_forms;
+pub use unread::ReadError;
 
 /// The program that is explored for a source: one without the schedule that it has already, buffers row by row, a reduction for each
 /// result, reductions in the form of reducers, indices in their shortest form, what is updated in place copied before, channels by their

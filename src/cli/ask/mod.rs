@@ -38,8 +38,8 @@ pub(super) struct Args {
     #[command(flatten)]
     target: Target,
     /// Questions, each what is fixed of a schedule: "block 128x128, k 8, registers 8x8, A k-major pad 4, split 1", or a plan as JSON,
-    /// or a file with a plan or a program that is scheduled for tensor cores, or a row of Heron's table
-    #[arg(long_help = format!("Questions, each what is fixed of a schedule, or the `plan` of a candidate as JSON; the rest is free. A file may hold a plan, or a product that is scheduled for tensor cores: a PrimFunc or a trace. A row of Heron's table (37 numbers, or names with values) is a question, too. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
+    /// or a file with a plan or a product that is scheduled, or a row of Heron's table
+    #[arg(long_help = format!("Questions, each what is fixed of a schedule, or the `plan` of a candidate as JSON; the rest is free. A file may hold a plan, or a product that is scheduled: a PrimFunc or a trace. A row of Heron's table (37 numbers, or names with values) is a question, too. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
     schedules: Vec<String>,
     /// A trace that `explore` wrote (NAME.trace.json beside its candidates.json)
     #[arg(long)]

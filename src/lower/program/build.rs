@@ -154,12 +154,13 @@ impl Builder<'_> {
 
     /// Says which annotations change nothing.
     fn note(&mut self, annotations: &Annotations, of: &str) {
-        for key in annotations.keys().filter(|k| !FOLLOWED.contains(&k.as_str())) {
-            let note = format!("annotation {key} of {of} is ignored");
-            if !self.nest.notes.contains(&note) {
-                self.nest.notes.push(note);
-            }
+        let unknown = annotations.keys().filter(|k| !FOLLOWED.contains(&k.as_str()));
+        let mut notes: Vec<String> = unknown.map(|key| format!("annotation {key} of {of} is ignored")).collect();
+        if annotations.get(keys::PREFETCH).is_some_and(|bytes| !matches!(bytes, Attr::Int(0 | 64 | 128 | 256))) {
+            notes.push(format!("annotation {} of {of} is ignored: it is 64, 128 or 256 bytes", keys::PREFETCH));
         }
+        notes.retain(|note| !self.nest.notes.contains(note));
+        self.nest.notes.extend(notes);
     }
 
     fn constant(&self, e: &Expr, around: &Around, what: &str) -> Result<i64, LowerError> {

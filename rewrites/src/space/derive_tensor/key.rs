@@ -1,5 +1,5 @@
 //! How annotations are read. What is not annotated is the usual: 0, or no.
-use super::error::{wrong, Read};
+use crate::space::unread::{wrong, Read};
 use satune_ir::{Annotations, Attr};
 
 /// The number of an annotation; 0 where there is none.

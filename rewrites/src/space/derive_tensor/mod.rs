@@ -1,5 +1,5 @@
 //! From a plan on tensor cores to the trace of primitives that makes it, and back: replayed on the source program, the
-//! trace gives the scheduled program, and [`read_plan`] reads the plan off that program. What is replayed is thus what is
+//! trace gives the scheduled program, and [`super::read_plan`] reads the plan off that program. What is replayed is thus what is
 //! lowered.
 //!
 //! ```text
@@ -18,9 +18,10 @@ mod read;
 mod wgmma;
 mod wmma;
 
-pub use error::{ReadError, Untraced};
+pub use error::Untraced;
 pub(in crate::space) use read::multiplies;
-pub use read::{on_tensor_cores, read_plan};
+pub use read::on_tensor_cores;
+pub(in crate::space) use read::read_tensor;
 
 use crate::trace::Trace;
 use common::Product;

@@ -5,7 +5,6 @@
 //! refused.
 mod copies;
 
-use super::error::{wrong, Read};
 use super::{key, tensor_trace};
 use crate::index_map::value_of;
 use crate::intrinsics::wgmma::Wgmma;
@@ -13,6 +12,7 @@ use crate::intrinsics::{self, mma_sync, wmma};
 use crate::keys;
 use crate::replay::replay;
 use crate::schedule::Schedule as Scheduled;
+use crate::space::unread::{wrong, Read};
 use crate::tree;
 use satune_ir::affine::constant;
 use satune_ir::term::tensor::{Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileStore, WgmmaPlan};
@@ -22,11 +22,11 @@ use satune_ir::{
 };
 use std::collections::BTreeSet;
 
-/// Reads the plan of a scheduled program; `source` is what was scheduled, and `contraction` what that is.
+/// Reads the plan of a scheduled program on tensor cores; `source` is what was scheduled, and `contraction` what that is.
 ///
 /// # Errors
 /// What in the program is not as any plan has it, and where.
-pub fn read_plan(program: &Program, source: &Program, contraction: &Contraction) -> Read<Schedule> {
+pub fn read_tensor(program: &Program, source: &Program, contraction: &Contraction) -> Read<Schedule> {
     let gemm = Gemm::of(contraction).or_else(|e| wrong("source program", e.to_string()))?;
     let scheduled = Scheduled::new(program.clone()).or_else(|e| wrong("program", e.detail.clone()))?;
     let reader = Reader { program, scheduled: &scheduled, contraction, gemm: &gemm };
@@ -46,9 +46,9 @@ pub fn read_plan(program: &Program, source: &Program, contraction: &Contraction)
     }
 }
 
-/// A program less what says how its kernel may be written, its annotations by the names that they have now.
+/// A program less what says how its kernel may be written.
 fn compared(program: &Program) -> Program {
-    let mut out = program.clone();
+    let mut out = keys::by_present_names(program);
     visit::walk_stmt_mut(&mut out.body.block.body, &mut |s| {
         let annotations = match s {
             Stmt::For(l) => &mut l.annotations,
@@ -56,9 +56,6 @@ fn compared(program: &Program) -> Program {
             _ => return,
         };
         annotations.retain(|key, _| !keys::HINTS.contains(&key.as_str()));
-        if let Some(staged) = annotations.swap_remove(keys::OLD_LOCAL_STAGE) {
-            annotations.insert(keys::LOCAL_STAGE.into(), staged);
-        }
     });
     out
 }

@@ -1,7 +1,7 @@
 //! The copies: the store of sums, and each operand's way to shared memory and fragments.
-use super::super::error::{wrong, Read};
 use super::super::key;
 use super::{extent, name_of, Reader};
+use crate::space::unread::{wrong, Read};
 use crate::{keys, storage_align};
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, Mma, OperandPlan, Store, TileLayout, Turn};
 use satune_ir::term::Side;
