@@ -36,7 +36,7 @@ struct Product {
     in_twos: Vec<usize>,
 }
 
-/// What a buffer is to multiplications: along which sides its order may change.
+/// What a buffer is to multiplications.
 struct Held {
     of: Fragment,
     op: Mma,
@@ -92,8 +92,15 @@ fn products(program: &Program, part: &Stmt, ranges: &Ranges) -> Option<Vec<Produ
     let (mut all, mut known) = (Vec::new(), true);
     let mut seen: HashSet<*const Block> = HashSet::new();
     visit::walk_stmt(part, &mut |s| {
+        let Some((loops, _, r)) = chain(s) else {
+            // It has a first value: no instruction has.
+            known &= !matches!(s, Stmt::Realize(r) if r.block.annotations.contains_key(INTRINSIC));
+            return;
+        };
         // A block is seen first with all loops around it.
-        let Some((loops, _, r)) = chain(s).filter(|(.., r)| seen.insert(&r.block)) else { return };
+        if !seen.insert(&r.block) {
+            return;
+        }
         let Some(Attr::Str(name)) = r.block.annotations.get(INTRINSIC) else { return };
         let Some(What::Multiply(multiplication)) = named(name).map(|i| i.what) else { return };
         let mut found = None;

@@ -96,14 +96,11 @@ fn for_each_loop<'n>(nodes: &'n [Node], f: &mut dyn FnMut(&'n Loop)) {
 
 fn plan(l: &Loop, nest: &Nest, program: &Program, cp_async: bool) -> Result<Option<Pipeline>, &'static str> {
     let Some(stages) = int_list(l.annotations.get(keys::PIPELINE_STAGE)) else { return Ok(None) };
-    let in_order = |order: Vec<i64>| order.windows(2).all(|w| w[0] < w[1]);
-    let stages = match stages.len() == l.child_sizes.len() {
-        false => nested::stages(l, &stages)
+    let around_another = stages.len() != l.child_sizes.len();
+    let stages = match around_another {
+        true => nested::stages(l, &stages)
             .ok_or("software_pipeline_stage has not one entry per statement of its body, nor is it of a pipeline around another")?,
-        true if int_list(l.annotations.get(keys::PIPELINE_ORDER)).is_some_and(|o| !in_order(o)) => {
-            return Err("software_pipeline_order changes the order of its statements");
-        }
-        true => stages,
+        false => stages,
     };
     let last = stages.iter().copied().max().unwrap_or(0);
     if last == 0 {
@@ -120,6 +117,10 @@ fn plan(l: &Loop, nest: &Nest, program: &Program, cp_async: bool) -> Result<Opti
         return Err("the stages are not 0 for the copies that come first and one number for all that follows");
     }
     let copies: usize = l.child_sizes[..first].iter().sum();
+    let in_order = |order: Vec<i64>| around_another || order.windows(2).all(|w| w[0] < w[1]);
+    if int_list(l.annotations.get(keys::PIPELINE_ORDER)).is_some_and(|o| !in_order(o)) {
+        return Err("software_pipeline_order changes the order of its statements");
+    }
     let (mut buffers, mut staged) = (HashSet::new(), false);
     let (mut inside, mut reads, mut written) = (HashSet::new(), HashSet::new(), HashSet::new());
     leaves(&l.body[..copies], &mut |leaf| {
