@@ -1,5 +1,6 @@
 //! `why-not` as a user meets it.
 use crate::known;
+use crate::support::h200;
 use satune_ir::term::*;
 use serde_json::Value;
 use std::process::Command;
@@ -76,13 +77,21 @@ fn question(plan: &CoresPlan) -> String {
 }
 
 #[test]
-fn known_hand_schedules_are_in_the_space_by_question_and_by_file() {
+fn known_hand_schedules_are_in_the_space_by_question_by_program_and_by_plan() {
     let folder = tempfile::tempdir().unwrap();
     let known = known::schedules();
     assert_eq!(known.len(), 13);
     for (layout, program) in [("NN", GEMM.to_string()), ("TN", format!("{GEMM},TN"))] {
         let of_layout: Vec<_> = known.iter().filter(|(_, l, _)| *l == layout).collect();
         let mut args: Vec<String> = of_layout.iter().map(|(_, _, plan)| question(plan)).collect();
+        let problem = satune::operators::parse(&program).unwrap();
+        for (i, (name, _, plan)) in of_layout.iter().enumerate() {
+            let made = satune::scheduled::of_plan(&problem.program, plan, &problem.contraction, &h200());
+            let text = satune_ir::tvmscript::print(&made.unwrap_or_else(|e| panic!("{name}: {e}")).program);
+            let path = folder.path().join(format!("{layout}{i}.py"));
+            std::fs::write(&path, text).unwrap();
+            args.push(path.to_str().unwrap().into());
+        }
         for (i, (_, _, plan)) in of_layout.iter().enumerate() {
             let path = folder.path().join(format!("{layout}{i}.json"));
             std::fs::write(&path, serde_json::to_string(plan).unwrap()).unwrap();
@@ -90,7 +99,7 @@ fn known_hand_schedules_are_in_the_space_by_question_and_by_file() {
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let answers = ask(&program, &args);
-        assert_eq!(answers.len(), 2 * of_layout.len());
+        assert_eq!(answers.len(), 3 * of_layout.len());
         for (i, answer) in answers.iter().enumerate() {
             let (name, _, plan) = of_layout[i % of_layout.len()];
             assert_eq!(answer["in_space"], true, "{name}: {answer:#}");
@@ -98,7 +107,17 @@ fn known_hand_schedules_are_in_the_space_by_question_and_by_file() {
             let members: u64 = answer["members"].as_str().unwrap().parse().unwrap();
             assert!(members == 1 || (members == 2 && i < of_layout.len()), "{name}: {members}");
             let found: CoresPlan = serde_json::from_value(answer["asked"]["plan"].clone()).unwrap();
-            let plain = |p: &CoresPlan| CoresPlan { registers_m_outer: true, ..p.clone() };
+            let by_program = (of_layout.len()..2 * of_layout.len()).contains(&i);
+            let plain = |p: &CoresPlan| {
+                let mut p = CoresPlan { registers_m_outer: true, ..p.clone() };
+                // Outside and inside of no warps are one program.
+                let (outer, inner) = (&mut p.vthread_outer, &mut p.vthread_inner);
+                let along = [(p.warps.m, &mut outer.m, &mut inner.m), (p.warps.n, &mut outer.n, &mut inner.n)];
+                for (_, outer, inner) in along.into_iter().filter(|(warps, ..)| by_program && *warps == 1) {
+                    *inner *= std::mem::replace(outer, 1);
+                }
+                p
+            };
             assert_eq!(question(&plain(&found)), question(&plain(plan)), "{name}");
         }
     }
@@ -228,4 +247,19 @@ fn stored_candidates_are_asked_by_their_trace() {
         assert_eq!(answers[0]["asked"]["predicted_ms"], report["candidates"][rank - 1]["predicted_ms"]);
         assert!(answers[0]["rank"].as_u64().unwrap() as usize <= rank, "{answers:?}");
     }
+}
+
+/// A program that no plan makes is told where.
+#[test]
+fn scheduled_programs_that_are_of_no_plan_are_told_where() {
+    let (_, _, plan) = known::schedules().into_iter().find(|(.., plan)| plan.store_vector > 1).unwrap();
+    let problem = satune::operators::parse(GEMM).unwrap();
+    let made = satune::scheduled::of_plan(&problem.program, &plan, &problem.contraction, &h200()).unwrap();
+    let file = tempfile::Builder::new().suffix(".py").tempfile().unwrap();
+    let text = satune_ir::tvmscript::print(&made.program);
+    std::fs::write(file.path(), text.replacen("T.vectorized(", "range(", 1)).unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_satune")).args(["why-not", GEMM]).arg(file.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(2), "{told}");
+    assert!(told.contains("is that of no plan") && told.contains("root / "), "{told}");
 }
