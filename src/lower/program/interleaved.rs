@@ -291,7 +291,8 @@ impl Interleaving<'_> {
                     Some(0) => of("lane"),
                     Some(_) => of("element"),
                     None if number < in_tile => 0,
-                    None if moved == 1 && *tile.get_or_insert(d) == d => 1,
+                    // Pairs of tiles begin with an even one.
+                    None if moved == 1 && first.multiple_of(2) && *tile.get_or_insert(d) == d => 1,
                     None => 0,
                 };
                 if moved != expected {
@@ -375,6 +376,8 @@ mod tests {
                 "= C_warp[v0 // 16, v1 // 8, v0 % 8 * 4 + v1 % 8 // 2,",
                 "= C_warp[v0 // 16, v1 // 8, v0 % 8 * 4 + (v1 + 2) % 8 // 2,",
             ),
+            // Pairs of tiles that are not those of the instructions.
+            ("B_shared_warp[v1 // 8, v0 // 32,", "B_shared_warp[(v1 + 8) // 8, v0 // 32,"),
             // Columns of operand and sums that differ.
             ("B_shared_warp[vj_o, vk_o, 0:32, 0:8], (32, 8)", "B_shared_warp[vj_o // 2, vk_o, 0:32, 0:8], (32, 8)"),
         ] {
