@@ -7,8 +7,8 @@ Trace.as_json, "graph": the same in TVM's own serialization) and as Python ("tex
 null where TVM cannot print it), and the program as TVM prints it ("final"). With "verdict": true instead of "expect",
 nothing is compared: "error" is TVM's short message, "class" the name of the exception.
 
-Or {"schedule": a program, "by": "meta_schedule" or "dlight", "arch": as "sm_70", "seed": a number}: how TVM's own rules for tensor cores
-schedule it. The answer has the program ("final"), null where none of the rules' schedules fits the GPU.
+Or {"schedule": a program, "by": "meta_schedule", "pipelined" (the same with software pipelines, of f16 with sums in f32, NN) or "dlight",
+"arch": as "sm_70", "seed": a number}: how TVM's own rules for tensor cores schedule it. The answer has the program ("final"), null where none of the rules' schedules fits the GPU.
 """
 import json
 import sys
@@ -46,6 +46,29 @@ def difference(one, other):
         return str(error)
 
 
+def pipelined(rule):
+    """TVM's default rule for wmma, with software pipelines."""
+    wmma, shared = "16x16x16_f16", "shared_dyn"
+    return rule.MultiLevelTilingTensorCore(
+        intrin_groups=[
+            {
+                "init": "wmma_fill_16x16x16_f32",
+                "load_a": f"wmma_load_{wmma}_a_{shared}",
+                "load_b": f"wmma_load_{wmma}_b_{shared}",
+                "compute": f"wmma_sync_{wmma}f16f32",
+                "store": f"wmma_store_16x16x16_f32_{shared}",
+            }
+        ],
+        structure="SSSRRSRS",
+        tile_binds=["blockIdx.y", "blockIdx.x", "threadIdx.y"],
+        max_innermost_factor=4,
+        vector_load_lens=[1, 2, 3, 4, 8, 16],
+        reuse_read=rule.ReuseType(req="must", levels=[4], scope="shared.dyn"),
+        reuse_write=rule.ReuseType(req="must", levels=[2], scope="shared.dyn"),
+        use_software_pipeline=True,
+    )
+
+
 def scheduled(request):
     """What TVM's rules for tensor cores make of a program."""
     from tvm.s_tir import dlight
@@ -59,6 +82,8 @@ def scheduled(request):
         with target:
             return dlight.ApplyDefaultSchedule(dlight.gpu.Matmul())(mod)
     rules = {"sch_rules": "cuda-tensorcore", "postprocs": "cuda-tensorcore", "mutator_probs": {}}
+    if request["by"] == "pipelined":
+        rules["sch_rules"] = [pipelined(ms.schedule_rule)]
     generator = ms.space_generator.PostOrderApply(**rules)
     context = ms.TuneContext(
         mod=mod, target=target, space_generator=generator, task_name="x", num_threads=1, rand_state=request["seed"]

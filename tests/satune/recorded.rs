@@ -11,6 +11,7 @@ use satune::workload::Explorable;
 use satune_extract::{Descriptor, Query, Searched};
 use satune_ir::term::StoppedBy;
 use satune_rewrites::replay::replay_strict;
+use satune_rewrites::space::read_plan;
 use satune_rewrites::Trace;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -117,12 +118,15 @@ fn the_best_are_no_worse_than_they_were() {
             let (now, then) = (now.predicted_ms, then.predicted_ms);
             assert!(now <= then * (1.0 + 1e-9), "{asked:?}: best {number} takes {now} ms, was {then} ms");
         }
-        // What was legal is legal.
+        // What was legal is legal, and what was a plan is one.
         let work = asked.work();
+        let source = work.workload().program();
         for (number, best) in recorded.best.iter().enumerate() {
-            let (results, _) = replay_strict(work.workload().program(), &best.trace.calls).unwrap();
+            let (results, made) = replay_strict(source, &best.trace.calls).unwrap();
             let refused = results.iter().find_map(|r| r.as_ref().err());
             assert!(refused.is_none(), "{asked:?}: trace {number}: {refused:?}");
+            let read = work.workload().contraction().map(|c| read_plan(made.program(), source, c));
+            assert!(read.iter().all(Result::is_ok), "{asked:?}: trace {number}: {read:?}");
         }
     }
 }

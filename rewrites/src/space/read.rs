@@ -10,7 +10,9 @@ use satune_ir::Program;
 /// # Errors
 /// What in the program is not as any plan has it, and where.
 pub fn read_plan(program: &Program, source: &Program, contraction: &Contraction) -> Read<Schedule> {
-    match on_tensor_cores(program) {
+    // What warps hold together is for tensor cores, though nothing multiplies there.
+    let of_warps = program.buffers.iter().any(|b| b.scope == "warp" || b.scope.starts_with("wmma."));
+    match of_warps || on_tensor_cores(program) {
         true => read_tensor(program, source, contraction),
         false => read_cores(program, source, contraction).map(Schedule::Cores),
     }
