@@ -15,6 +15,7 @@ mod command;
 mod compiles;
 mod convolutions;
 mod cuda_worker;
+mod distinct;
 mod examples;
 mod executed;
 mod expressions;

@@ -42,7 +42,7 @@ fn few(tiles: &[i64]) -> Menu {
 }
 
 /// Few schedules of either kind.
-fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
+pub fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
     let offered = TensorMenu {
         tile_m: vec![64],
         tile_n: vec![[32, 64, 128][i % 3]],

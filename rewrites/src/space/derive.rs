@@ -280,10 +280,10 @@ impl Writer<'_> {
         let mut stages = vec![0; staged];
         stages.push(last);
         let order: Vec<usize> = (0..=staged).collect();
-        self.call("annotate", [var(k_outer), json!("software_pipeline_stage"), json!(stages)]);
-        self.call("annotate", [var(k_outer), json!("software_pipeline_order"), json!(order)]);
+        self.call("annotate", [var(k_outer), json!(keys::PIPELINE_STAGE), json!(stages)]);
+        self.call("annotate", [var(k_outer), json!(keys::PIPELINE_ORDER), json!(order)]);
         if matches!(self.plan.pipe, Pipe::Async(_)) {
-            self.call("annotate", [var(k_outer), json!("software_pipeline_async_stages"), json!([0])]);
+            self.call("annotate", [var(k_outer), json!(keys::PIPELINE_ASYNC), json!([0])]);
         }
     }
 

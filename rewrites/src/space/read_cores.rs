@@ -13,10 +13,11 @@ use crate::iter_map;
 use crate::keys;
 use crate::replay::replay;
 use crate::schedule::Schedule as Scheduled;
+use crate::storage_align;
 use crate::tree;
 use satune_ir::affine::{constant, int};
 use satune_ir::term::{
-    strip_length, Axis, BlockLoop, Contraction, CoresPlan, Fill, OperandInfo, Pair, Pipe, Side, StagedLayout, Staging,
+    Axis, BlockLoop, Contraction, CoresPlan, Fill, OperandInfo, Pair, Pipe, Side, StagedLayout, Staging,
 };
 use satune_ir::{
     structural, visit, Attr, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, VarId,
@@ -418,9 +419,12 @@ fn layout(
     let row = to.len().checked_sub(2).and_then(|d| to.get(d));
     let is = |e: Option<&Expr>, of: Option<VarId>| matches!((e, of), (Some(Expr::Var(v)), Some(of)) if v.id == of);
     let k_major = if swizzle { is(row, k) } else { is(Some(column), spatial) };
-    let of_row = if k_major { plan.spatial(side) } else { plan.k_tile };
-    let of_row = if hoisted && !k_major { strip_length(plan.k_part, plan.k_tile) } else { of_row };
-    let pad = match copy.block.annotations.get("buffer_dim_align") {
+    let of_row = match () {
+        () if k_major => plan.spatial(side),
+        () if hoisted => plan.k_part,
+        () => plan.k_tile,
+    };
+    let pad = match copy.block.annotations.get(storage_align::KEY) {
         Some(Attr::List(all)) => match all.as_slice() {
             [Attr::List(one)] => match one.as_slice() {
                 [_, _, Attr::Int(factor), Attr::Int(0)] => factor.saturating_sub(of_row),

@@ -44,6 +44,10 @@ struct Held {
 
 /// A kernel's statement, lanes holding bytes that are stored across k as `ldmatrix` brings them.
 pub fn interleaved<'p>(program: &Program, part: &'p Stmt) -> Cow<'p, Stmt> {
+    let has_bytes = program.buffers.iter().any(|b| is_held(&b.scope) && b.dtype.bytes() == 1);
+    if !has_bytes {
+        return Cow::Borrowed(part);
+    }
     let ranges = ranges(part);
     let Some(products) = products(program, part, &ranges).filter(|all| !all.is_empty()) else {
         return Cow::Borrowed(part);
