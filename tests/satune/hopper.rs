@@ -160,6 +160,30 @@ fn pairs_of_32_bits_take_twice_the_wavefronts() {
     check(&g, &lower_wgmma(&g, &plan).unwrap());
 }
 
+/// Pairs of bytes, and of whole numbers of 16 bits, meet in no banks.
+#[test]
+fn narrow_whole_numbers_leave_by_the_tma() {
+    let whole = WgmmaPlan { store: TileStore::Tma, tile: [128, 128, 128], ..small(2, 128) };
+    let boxes = WgmmaPlan { store: TileStore::Boxes, tile: [192, 128, 128], stages: 2, ..small(1, 64) };
+    let cases = [
+        (&whole, DType::I8, [150, 144, 272]),
+        (&whole, DType::U8, [256, 128, 128]),
+        (&whole, DType::I16, [150, 136, 272]),
+        (&boxes, DType::I8, [330, 144, 144]),
+        // Rows that are no multiples of 16 bytes.
+        (&whole, DType::I8, [131, 135, 144]),
+        (&whole, DType::I16, [131, 133, 144]),
+        (&boxes, DType::I8, [200, 141, 144]),
+    ];
+    for (plan, output, shape) in cases {
+        // Of small sums, which the narrow types hold.
+        let g = Gemm::plain("gemm", shape, DType::I8, output, "NT");
+        let total = check(&g, &lower_wgmma(&g, plan).unwrap()).total;
+        assert!(total.shared_stores > 0 && total.matrix_moves == 0);
+        assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal, "{output:?}");
+    }
+}
+
 /// Operands with rows that are no multiples of 16 bytes, or that are not along k where they must be, are copied first: one or both.
 #[test]
 fn operands_that_the_tma_does_not_take_are_copied_first() {

@@ -5,6 +5,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use satune::explore::Report;
+use satune_ir::term::tensor::TileStore;
 use satune_ir::term::Schedule;
 
 fn explored(text: &str, gpu: &str) -> Report {
@@ -117,6 +118,18 @@ fn products_are_brought_to_narrow_types_on_tensor_cores() {
         let report = explored(&text, gpu);
         assert!(on_tensor_cores(&report), "{gpu}: {:?}\n{text}", report.notes);
     }
+}
+
+/// Bytes that are made of a large product leave by way of shared memory and the TMA.
+#[test(slow)]
+fn bytes_leave_by_the_tma() {
+    let scaled = "T.Cast(\"float32\", {x}) * scale[vj]".to_string();
+    let clipped = "T.Cast(\"int8\", T.max(T.min(T.round({x}), T.float32(127)), T.float32(-128)))".to_string();
+    let params = "scale: T.Buffer((2048,), \"float32\"), ";
+    let maps = [("float32", scaled), ("int8", clipped)];
+    let report = explored(&product([2048, 2048, 1024], ["int8", "int32"], params, &maps), "h200");
+    let staged = |plan: &Schedule| matches!(plan, Schedule::Wgmma(plan) if plan.store != TileStore::Direct);
+    assert!(staged(&report.candidates[0].plan), "{:?}", report.candidates[0].plan);
 }
 
 /// As MetaSchedule tests it: a convolution by one position, with a padding that pads nothing, and iterators of one value.

@@ -206,7 +206,11 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
     let decode = WgmmaPlan { swapped: true, store: TileStore::Tma, ..WgmmaPlan::plain([128, 24, 64], 2, 2) };
     let few = Gemm::plain("gemm", [48, 256, 512], DType::F16, DType::F16, "NN");
     let boxes = WgmmaPlan { store: TileStore::Boxes, ..WgmmaPlan::plain([128, 256, 64], 2, 2) };
-    for (g, plan) in [(g.clone(), plan), (g, boxes), (few, decode)] {
+    // Whole numbers by pairs: of bytes, 16 and 32 bits.
+    let narrow = WgmmaPlan { store: TileStore::Tma, ..WgmmaPlan::plain([128, 128, 128], 2, 3) };
+    let pairs = [DType::I8, DType::I16, DType::I32];
+    let pairs = pairs.map(|output| (Gemm::plain("gemm", [256, 256, 512], DType::I8, output, "NT"), narrow.clone()));
+    for (g, plan) in [(g.clone(), plan), (g, boxes), (few, decode)].into_iter().chain(pairs) {
         let report = crate::tensor::check(&g, &satune::lower::wgmma::lower_wgmma(&g, &plan).unwrap());
         let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
         assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);

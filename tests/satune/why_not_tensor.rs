@@ -50,7 +50,7 @@ fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
         ("wgmma, tile 128x128, cluster 1x2", "clusters of 1 x 2 blocks: clusters do not divide the tiles"),
         (
             "wgmma, tile 64x16, C by shared memory and TMA",
-            "the TMA stores floats of 16 bits, and types of 32 bits, in boxes of 128 bytes",
+            "the TMA stores boxes of 128 bytes, and a tile has whole ones",
         ),
         ("wgmma, tile 64x64x32", "k tile 32 (the menu is [64, 128])"),
         ("wgmma, consumers 5", "consumers 5 (the menu is [1, 2, 3])"),

@@ -128,14 +128,21 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         TileStore::Tma | TileStore::Boxes => {
             let moved = (m * n * i64::from(gemm.output.bytes())) as f64;
             let boxes = if gemm.c_transposed { 1 } else { n / wgmma_conditions::box_line(gemm.output) };
+            let pairs = !gemm.stores_halves();
+            let stores = if pairs { (m * n / 64) as f64 } else { 0.0 };
             // Of pairs of 32 bits, four in each of eight rows, the swizzle puts those of two rows into the same banks.
-            let pairs = gemm.output.bytes() == 4;
+            let written = match gemm.output.bytes() {
+                4 => moved / 64.0,
+                _ if pairs => stores,
+                _ => moved / 128.0,
+            };
             let staged = Work {
                 async_copies: (m / 64 * boxes) as f64,
                 matrix_moves: if pairs { 0.0 } else { (m / 16 * tiles(n, 16)) as f64 },
-                shared_stores: if pairs { (m * n / 64) as f64 } else { 0.0 },
-                shared_store_wavefronts: moved / if pairs { 64.0 } else { 128.0 },
-                shared_store_wavefronts_ideal: moved / 128.0,
+                shared_stores: stores,
+                shared_store_wavefronts: written,
+                // Pairs of bytes are half a wavefront.
+                shared_store_wavefronts_ideal: stores.max(moved / 128.0),
                 shared_load_wavefronts: moved / 128.0,
                 shared_load_wavefronts_ideal: moved / 128.0,
                 global_store_sectors: moved / 32.0,

@@ -23,7 +23,7 @@ pub(super) struct TileIndex {
 
 impl Tile {
     /// Elements of a chunk.
-    fn chunk(self) -> i64 {
+    pub fn chunk(self) -> i64 {
         16 / i64::from(self.0.bytes())
     }
 

@@ -74,16 +74,17 @@ impl Pipeline<'_> {
         body
     }
 
-    /// Where in a box a lane writes: its row of a matrix, for `stmatrix`, and with 32-bit results two neighbours that it has.
+    /// Where in a box a lane writes: its row of a matrix, for `stmatrix`, and with results of 8 and 32 bits two neighbours that it has.
     fn lane_in_box(&self, lane: Index, warp_row: Index) -> Lane {
-        let (row, chunk, within) = match (self.gemm.output.bytes(), self.gemm.c_transposed) {
-            (4, _) => {
-                let quad = rem(lane.clone(), 4);
-                (add(warp_row, div(lane, 4)), div(quad.clone(), 2), mul(rem(quad, 2), 2))
+        let (row, chunk, within) = match (self.gemm.stores_halves(), self.gemm.c_transposed) {
+            (false, _) => {
+                // Pairs in a chunk.
+                let (quad, pairs) = (rem(lane.clone(), 4), Tile(self.gemm.output).chunk() / 2);
+                (add(warp_row, div(lane, 4)), div(quad.clone(), pairs), mul(rem(quad, pairs), 2))
             }
-            (_, false) => (add(warp_row, rem(lane.clone(), 16)), div(lane, 16), c(0)),
+            (true, false) => (add(warp_row, rem(lane.clone(), 16)), div(lane, 16), c(0)),
             // Matrices one after the other: rows 0 to 7, 8 to 15 of the first eight columns, then of the others.
-            (_, true) => (
+            (true, true) => (
                 add(rem(lane.clone(), 8), mul(div(lane.clone(), 16), 8)),
                 add(div(warp_row, 8), rem(div(lane, 8), 2)),
                 c(0),
@@ -113,9 +114,9 @@ impl Pipeline<'_> {
         [row0, column0, first_row]: [&Index; 3],
         work: &Work,
     ) {
-        let held = match self.gemm.output.bytes() {
-            4 => self.builder.array("pair", self.gemm.output, 2, Space::Register, 16),
-            _ => self.builder.array("words", self.gemm.output, 8, Space::Fragment, 16),
+        let held = match self.gemm.stores_halves() {
+            false => self.builder.array("pair", self.gemm.output, 2, Space::Register, 16),
+            true => self.builder.array("words", self.gemm.output, 8, Space::Fragment, 16),
         };
         let is_first = Cond::Eq(member.clone(), c(0));
         let id = add(number.clone(), c(1));
@@ -246,9 +247,11 @@ impl Pipeline<'_> {
             })
         };
         let eights = one.from / 8..(one.from + one.width) / 8;
-        if gemm.output.bytes() == 4 {
+        if !gemm.stores_halves() {
             for (eight, half) in eights.flat_map(|eight| [(eight, 0), (eight, 1)]) {
-                let at = place(self, body, 8 * half, 2 * (eight % (line / 8)));
+                let column = 8 * (eight % (line / 8));
+                let at = place(self, body, 8 * half, column / tile.chunk());
+                let at = add(at, c(column % tile.chunk()));
                 body.extend(store_pair(held, pair(self, eight, half), (staging, at)));
             }
             return;

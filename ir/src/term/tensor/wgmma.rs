@@ -575,14 +575,14 @@ pub fn store(
         false => (tile_n, tile_m, gemm.m),
         true => (tile_m, tile_n, gemm.n),
     };
-    if !(gemm.stores_halves() || gemm.output.bytes() == 4) || along % box_line(gemm.output) != 0 {
-        return Err(TensorError::Store(
-            "the TMA stores floats of 16 bits, and types of 32 bits, in boxes of 128 bytes",
-        ));
+    if along % box_line(gemm.output) != 0 {
+        return Err(TensorError::Store("the TMA stores boxes of 128 bytes, and a tile has whole ones"));
     }
     // `stmatrix` turns 16-bit matrices alone.
-    if gemm.output.bytes() == 4 && gemm.c_transposed {
-        return Err(TensorError::Store("the TMA stores 32-bit types where rows of C are rows of memory"));
+    if !gemm.stores_halves() && gemm.c_transposed {
+        return Err(TensorError::Store(
+            "the TMA stores other types than f16 and bf16 where rows of C are rows of memory",
+        ));
     }
     if gemm.batch > 1 && extent % across != 0 && gemm.placed.is_none() && !by_rows(gemm) {
         return Err(TensorError::Store("the last tile would reach into the next product's"));
