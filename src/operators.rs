@@ -254,7 +254,7 @@ struct Options {
 }
 
 const OPTIONS: &str =
-    "options after the layout are out=f32, out=f16, out=bf16, alpha=x, bias, one of relu, gelu and silu, and \
+    "options after the layout are out=f32 (f16, bf16, e4m3, e5m2), alpha=x, bias, one of relu, gelu and silu, and \
      residual; of f16 also sum=f16";
 
 impl Options {
@@ -272,6 +272,8 @@ impl Options {
                         "f32" => DType::F32,
                         "f16" => DType::F16,
                         "bf16" => DType::BF16,
+                        "e4m3" => DType::F8E4M3,
+                        "e5m2" => DType::F8E5M2,
                         _ => return Err(format!("unknown result type `{}`", clip(name))),
                     };
                     options.out.replace(out).is_none()

@@ -73,6 +73,7 @@ pub(super) const ASSUMPTIONS: &[Assumption] = assume! {
     "stmatrix and TMA stores", "gemm:256,256,256,bf16,NT,out=bf16", |p| wgmma(p).is_some_and(|w| w.store == TileStore::Tma);
     "TMA stores box by box", "gemm:256,256,256,bf16,NT,out=bf16", |p| wgmma(p).is_some_and(|w| w.store == TileStore::Boxes);
     "TMA stores of 32-bit results", "gemm:256,256,256,bf16,NT", |p| wgmma(p).is_some_and(|w| w.store == TileStore::Boxes);
+    "TMA stores of 8-bit results", "gemm:256,256,256,e4m3,NT,out=e4m3", |p| wgmma(p).is_some_and(|w| w.store == TileStore::Tma);
     "TMA loads and stores that are clipped", "gemm:200,136,264,bf16,NT,out=bf16", |p| wgmma(p).is_some_and(|w| w.store == TileStore::Tma);
     "sums over lanes and warps", "softmax:64,256,f32", any;
     "tiles through shared memory", "transpose:128,128,f32", any;

@@ -86,12 +86,16 @@ fn chain(rng: &mut StdRng, sum: &str, n: i64) -> (String, Vec<(&'static str, Str
         [
             ("float16", "T.Cast(\"float16\", {x})"),
             ("int8", "T.Cast(\"int8\", T.max(T.min({x}, T.float32(127)), T.float32(-128)))"),
+            ("float8_e4m3fn", "T.Cast(\"float8_e4m3fn\", {x})"),
+            ("float8_e5m2", "T.Cast(\"float8_e5m2\", {x} * T.float32(0.25))"),
+            ("bool", "{x} > T.float32(0.5)"),
         ]
         .choose(rng)
     } else {
         [
             ("int8", "T.Cast(\"int8\", T.max(T.min({x}, 127), -128))"),
             ("uint8", "T.Cast(\"uint8\", T.max(T.min({x}, 255), 0))"),
+            ("bool", "{x} < 3"),
             ("int16", "T.Cast(\"int16\", T.shift_right({x}, 3))"),
             ("int32", "T.Select({x} < 0, {x} * 2, {x})"),
             ("float16", "T.Cast(\"float16\", {x})"),
@@ -112,7 +116,7 @@ fn products_are_brought_to_narrow_types_on_tensor_cores() {
                 .choose(&mut rng)
                 .unwrap();
         let sum = if factor == "int8" { "int32" } else { "float32" };
-        let extents = *[[64, 96, 64], [61, 50, 48], [33, 40, 80]].choose(&mut rng).unwrap();
+        let extents = *[[64, 96, 64], [61, 50, 48], [33, 40, 80], [96, 144, 64]].choose(&mut rng).unwrap();
         let (params, maps) = chain(&mut rng, sum, extents[1]);
         let text = product(extents, [factor, sum], &params, &maps);
         let report = explored(&text, gpu);

@@ -238,9 +238,9 @@ impl Gemm {
                 return Err(TensorError::Elements(what));
             }
         }
-        use DType::{BF16, F16, F32, I16, I32, I8, U16, U32, U8};
+        use DType::{Bool, BF16, F16, F32, F8E4M3, F8E5M2, I16, I32, I8, U16, U32, U8};
         match self.output {
-            F32 | F16 | BF16 | I8 | I16 | I32 | U8 | U16 | U32 => Ok(()),
+            F32 | F16 | BF16 | F8E4M3 | F8E5M2 | Bool | I8 | I16 | I32 | U8 | U16 | U32 => Ok(()),
             output => Err(TensorError::OutputType { accumulator: self.accumulator(), output }),
         }
     }

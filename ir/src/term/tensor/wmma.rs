@@ -168,9 +168,11 @@ pub(super) fn store_direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2]) -> Res
     Err(TensorError::Store(reason))
 }
 
-/// Neighbouring elements that a lane brings from there to C at once: 16 bytes of sums and of results, or fewer where rows of C are no multiples.
+/// Neighbouring elements that a lane brings from there to C at once: 16 bytes of sums, of results and of what the epilogue reads, or
+/// fewer where rows of C are no multiples.
 pub fn staged_width(gemm: &Gemm) -> i64 {
-    let most = 16 / i64::from(gemm.accumulator().bytes().max(gemm.output.bytes()));
+    let types = gemm.reads.iter().map(|read| read.dtype).chain([gemm.accumulator(), gemm.output]);
+    let most = 16 / i64::from(types.map(DType::bytes).max().unwrap_or(16).clamp(1, 16));
     [8, 4, 2].into_iter().find(|width| *width <= most && gemm.c_run(false) % width == 0).unwrap_or(1)
 }
 
