@@ -34,6 +34,10 @@ type Slot = Arc<Mutex<Option<Result<Arc<Reference>, Fault>>>>;
 
 static SLOTS: Mutex<Vec<((String, u64), Slot)>> = Mutex::new(Vec::new());
 
+/// Steps of a program on which candidates are checked: half a minute's. Kernels of several products, and maps with long rows behind them,
+/// have the largest.
+const MOST_STEPS: u64 = 10_000_000_000;
+
 /// The seed of the inputs on which candidates are checked.
 pub(crate) const SEED: u64 = 0x5eed;
 
@@ -71,7 +75,7 @@ impl Reference {
     fn made(source: &Program, seed: u64, go_on: &dyn Fn() -> bool) -> Result<Reference, Fault> {
         let inputs = interp::random_inputs(source, seed)?;
         let run = |program: &Program, inputs: &[Array]| {
-            interp::run_while(program, inputs, &interp::Options::default(), go_on)
+            interp::run_while(program, inputs, &interp::Options { max_steps: MOST_STEPS, ..Default::default() }, go_on)
         };
         let expected = run(source, &inputs)?;
         let unrounded = match Agreement::of(source) {

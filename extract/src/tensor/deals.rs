@@ -202,22 +202,33 @@ impl<'s> Search<'_, 's> {
             if !self.is_fast(&mut blocks, &begun, &ones.least.plus(&others.least), least_loop) {
                 continue;
             }
+            // Ways that cost the same are slow together; up to as many as are asked for do.
+            let mut slow_ones: Vec<&Share> = Vec::new();
             for one in &ones.ways {
-                if !self.is_fast(&mut blocks, &begun, &one.share.plus(&others.least), least_loop) {
+                let too_slow = slow_ones.contains(&&one.share)
+                    || !self.is_fast(&mut blocks, &begun, &one.share.plus(&others.least), least_loop);
+                if too_slow {
                     continue;
                 }
+                let (mut slow, mut is_slow) = (Vec::new(), true);
                 for other in &others.ways {
-                    let share = one.share.plus(&other.share);
-                    for (leaf, in_loop) in &loops {
-                        if !self.is_fast(&mut blocks, &begun, &share, *in_loop) {
-                            break;
-                        }
-                        let parts = || vec![one.path.clone(), other.path.clone(), Path::leaf(leaf)];
-                        let below = || Path::with(node, parts());
-                        if let Some(inner) = self.block_of(&begun, &share, *in_loop) {
-                            self.offer_in_orders(&mut blocks, &inner, &chain.nodes, &below);
-                        }
+                    if slow.contains(&&other.share) {
+                        continue;
                     }
+                    let share = one.share.plus(&other.share);
+                    let taken = loops.iter().take_while(|(leaf, in_loop)| {
+                        let inner = self.block_of(&begun, &share, *in_loop);
+                        let Some(inner) = inner.filter(|inner| self.is_below(&mut blocks, inner)) else { return false };
+                        let parts = || vec![one.path.clone(), other.path.clone(), Path::leaf(leaf)];
+                        self.offer_in_orders(&mut blocks, &inner, &chain.nodes, &|| Path::with(node, parts()))
+                    });
+                    match taken.count() {
+                        0 => slow.push(&other.share),
+                        _ => is_slow = false,
+                    }
+                }
+                if is_slow {
+                    slow_ones.push(&one.share);
                 }
             }
         }
@@ -241,6 +252,10 @@ impl<'s> Search<'_, 's> {
     /// Whether the best order of blocks makes it one of the best.
     fn is_fast(&self, blocks: &mut Blocks<'s>, begun: &Begun<'_>, share: &Share, in_loop: f64) -> bool {
         let inner = self.block_of(begun, share, in_loop);
-        inner.is_some_and(|inner| self.least_ms(blocks, &inner) < self.worst_of(inner.tile))
+        inner.is_some_and(|inner| self.is_below(blocks, &inner))
+    }
+
+    fn is_below(&self, blocks: &mut Blocks<'s>, inner: &Inner) -> bool {
+        self.least_ms(blocks, inner) < self.worst_of(inner.tile)
     }
 }

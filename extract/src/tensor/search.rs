@@ -285,36 +285,39 @@ impl<'s> Search<'_, 's> {
         time::at_least(&self.outer(blocks, inner, moved), inner, self.gpu)
     }
 
-    /// Offers a block in each order that it may be reached in; `below`: what is under the chain.
+    /// Offers a block in each order that it may be reached in; `below`: what is under the chain. Whether one is among the best.
     pub(super) fn offer_in_orders(
         &mut self,
         blocks: &mut Blocks<'s>,
         inner: &Inner,
         chain: &[&'s Term],
         below: &dyn Fn() -> Arc<Path<'s>>,
-    ) {
+    ) -> bool {
         let [m, n, k] = inner.tile;
+        let mut taken = false;
         for (moved, number) in blocks.traffic.best(inner.resident, &self.space.contraction, self.gpu).iter() {
             let ms = time::time(&self.outer(blocks, inner, *moved), inner, self.gpu).ms;
             let Some(reach) = blocks.reaches.get(*number).filter(|_| ms < self.worst()) else { break };
-            self.offer(ms, (m, n, k), || reach.over(chain, below()));
+            taken |= self.offer(ms, (m, n, k), || reach.over(chain, below()));
         }
+        taken
     }
 
-    fn offer(&mut self, ms: f64, key: (i64, i64, i64), path: impl FnOnce() -> Arc<Path<'s>>) {
+    fn offer(&mut self, ms: f64, key: (i64, i64, i64), path: impl FnOnce() -> Arc<Path<'s>>) -> bool {
         if self.query.diverse {
             if let Some(same) = self.best.iter().position(|f| f.key == key) {
                 if self.best[same].ms <= ms {
-                    return;
+                    return false;
                 }
                 self.best.remove(same);
             }
         }
         if ms >= self.worst() {
-            return;
+            return false;
         }
         let at = self.best.partition_point(|f| f.ms <= ms);
         self.best.insert(at, Found { ms, key, path: path() });
         self.best.truncate(self.query.k);
+        true
     }
 }
