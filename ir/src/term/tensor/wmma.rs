@@ -178,7 +178,20 @@ pub fn staged_width(gemm: &Gemm) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Read;
     use super::*;
+
+    /// A vector has 16 bytes at most, whatever it is of.
+    #[test]
+    fn the_widest_that_is_read_beside_the_sums_says_how_many_go_at_once() {
+        let mut gemm = Gemm::plain("gemm", [64, 64, 64], DType::I8, DType::I32, "NT");
+        assert_eq!(staged_width(&gemm), 4);
+        gemm.output = DType::I8;
+        for (dtype, width) in [(DType::I8, 4), (DType::F32, 4), (DType::I64, 2)] {
+            gemm.reads = vec![Read::per_column(dtype, 64)];
+            assert_eq!(staged_width(&gemm), width, "{dtype:?}");
+        }
+    }
 
     #[test]
     fn fragments_have_room_for_their_matrices() {
