@@ -134,7 +134,7 @@ pub struct TensorRates {
     /// Share that `wmma` sustains: that of `mma.sync` where a file does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wmma_share: Option<f64>,
-    /// Share that `wgmma` sustains; 0 where there is none.
+    /// Share that `wgmma`, or on Blackwell `tcgen05`, sustains; 0 where there is none.
     pub wgmma_share: f64,
 }
 

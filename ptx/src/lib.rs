@@ -39,6 +39,8 @@
 //! graph says (see [`order`]). Each byte of memory knows who wrote and read it ([`memory::Shadow`]), each lane what has happened
 //! before ([`clocks`]): two accesses of which neither happened before the other are a race, whatever the turns were.
 //!
+//! Matrix instructions that are known: `mma.sync`, `wmma`, `wgmma` (sm_90a), `tcgen05` of single blocks (sm_100a).
+//!
 //! Where two threads write the same value, no race is reported: the result does not depend on the order.
 //!
 //! # How an instruction family is added

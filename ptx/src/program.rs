@@ -274,6 +274,9 @@ fn granule(body: &[Instruction], space: Space) -> usize {
                 "cp" if i.has("tensor") && space == Space::Global => 2,
                 "cp" if i.has("bulk") => 8,
                 "cp" => 4,
+                // The address that an allocation gives; the barrier of a commit.
+                "tcgen05" if i.has("alloc") => 4,
+                "tcgen05" => 8,
                 "mbarrier" | "ldmatrix" | "stmatrix" | "wmma" => 8,
                 _ => 2,
             });

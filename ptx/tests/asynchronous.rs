@@ -1,49 +1,10 @@
 //! Matrix and asynchronous instructions on small programs: what they compute, and what is wrong with programs that leave
 //! something out.
+mod common;
+
+use common::{input, judged, output};
 use half::f16;
 use satune_ptx::*;
-
-const DELIVERIES: [Delivery; 3] = [Delivery::Late, Delivery::Early, Delivery::Random];
-
-fn execute(text: &str, grid: u32, block: u32, arguments: &[Argument], delivery: Delivery) -> Result<Vec<u8>, String> {
-    let module = parse(text).map_err(|e| e.to_string())?;
-    let program = Program::new(&module, "k").map_err(|e| e.to_string())?;
-    let options = Options { delivery, budget: 10_000_000, ..Options::default() };
-    let launch =
-        Launch::new(&program, [grid, 1, 1], [block, 1, 1], 0, arguments, options).map_err(|e| e.to_string())?;
-    let outcome = run(&program, &launch);
-    match outcome.faults.first() {
-        Some(fault) => Err(fault.to_string()),
-        None => Ok(outcome.whole(arguments.len() - 1).0),
-    }
-}
-
-fn output(bytes: u64) -> Argument {
-    Argument::Allocation(Allocation { name: "out".into(), bytes, initial: Initial::Undefined, writable: true })
-}
-
-fn input(bytes: Vec<u8>) -> Allocation {
-    let size = bytes.len() as u64;
-    Allocation { name: "in".into(), bytes: size, initial: Initial::Bytes(bytes.into()), writable: false }
-}
-
-/// The program as it is is right however copies arrive; with a part replaced it is found, with words of the message.
-fn judged(text: &str, grid: u32, block: u32, arguments: &[Argument], expected: &[u8], changes: &[(&str, &str, &str)]) {
-    for delivery in DELIVERIES {
-        let got = execute(text, grid, block, arguments, delivery).unwrap_or_else(|e| panic!("{delivery:?}: {e}"));
-        assert_eq!(got, expected, "{delivery:?}");
-    }
-    for (from, to, words) in changes {
-        assert!(text.contains(from), "{from}");
-        let changed = text.replacen(from, to, 1);
-        let found = DELIVERIES.iter().find_map(|d| match execute(&changed, grid, block, arguments, *d) {
-            Err(fault) => Some(fault),
-            Ok(got) => (got != expected).then(|| "another result".into()),
-        });
-        let found = found.unwrap_or_else(|| panic!("not found: {from} -> {to}"));
-        assert!(found.contains(words), "{from} -> {to}: {found}");
-    }
-}
 
 const TMA: &str = "
 .version 8.6

@@ -11,6 +11,7 @@ mod meaning;
 pub mod mma;
 pub mod mma_sync;
 mod registry;
+pub mod tcgen05;
 mod text;
 mod user;
 pub mod wgmma;
@@ -31,6 +32,7 @@ fn registry() -> &'static Registry {
         mma::register(&mut registry);
         mma_sync::register(&mut registry);
         wgmma::register(&mut registry);
+        tcgen05::register(&mut registry);
         registry
     })
 }

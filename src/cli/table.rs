@@ -109,7 +109,7 @@ fn rate(yardstick: &Yardstick, gpu: &Descriptor, ms: f64) -> (String, String) {
 /// How copies overlap the arithmetic, in a narrow column: `wgmma 4 st 2 wg turn 1x2`. wgmma is fed by the TMA, `mma.sync` by cp.async
 /// where the GPU has it, else through registers as wmma.
 fn brief(overlap: &str) -> String {
-    let is_matrix = ["mma.sync", "wgmma", "wmma"].iter().any(|name| overlap.starts_with(name));
+    let is_matrix = ["mma.sync", "wgmma", "tcgen05", "wmma"].iter().any(|name| overlap.starts_with(name));
     let ways: &[&str] = if is_matrix { &[", cp.async", ", TMA", ", through registers"] } else { &[] };
     let text = ways.iter().fold(overlap.to_string(), |text, way| text.replacen(way, "", 1));
     let short = [(" consumers", " wg"), (" stages", " st"), (" in turn", " turn"), ("cluster ", ""), (", ", " ")];

@@ -1,9 +1,10 @@
-//! Descriptors of the operands of `wgmma`.
+//! Descriptors of the operands of `wgmma` and `tcgen05`.
 use super::hopper::GroupHelper;
+use super::tensor_memory::TensorMemoryHelper;
 use super::warp::each_group_op;
 use super::Printer;
-use crate::kernel::{Descriptor, GroupOp, Index, Kernel, LocalVar, Stmt};
-use satune_ir::term::tensor::MOST_KEPT;
+use crate::kernel::{Descriptor, GroupOp, Index, Kernel, LocalVar, Stmt, TensorMemoryOp};
+use satune_ir::term::tensor::{GroupMma, MOST_KEPT};
 
 impl Printer<'_> {
     /// The descriptor by its own name, where it has one; else as one of the role's plus a constant: the compiler then only adds to the low word, in uniform
@@ -22,13 +23,17 @@ impl Printer<'_> {
     }
 
     fn new_descriptor(&mut self, d: &Descriptor, start: &Index) -> String {
-        let name = self.group_helper(GroupHelper::Descriptor);
-        let at = self.pointer(d.array, start).text;
         // The instruction's number of the swizzle.
+        let (helper, numbers) = match d.of {
+            GroupMma::Wgmma => (GroupHelper::Descriptor, [3, 2, 1]),
+            GroupMma::Tcgen05 => (GroupHelper::TensorMemory(TensorMemoryHelper::Descriptor), [6, 4, 2]),
+        };
+        let name = self.group_helper(helper);
+        let at = self.pointer(d.array, start).text;
         let swizzle = match d.span {
-            32 => 3,
-            64 => 2,
-            _ => 1,
+            32 => numbers[0],
+            64 => numbers[1],
+            _ => numbers[2],
         };
         format!("{name}({at}, {}, {}, {swizzle})", d.leading, d.stride)
     }
@@ -38,13 +43,17 @@ impl Printer<'_> {
     pub(super) fn name_descriptors(&mut self, body: &[Stmt], number: Option<LocalVar>) {
         let mut pairs: Vec<[Descriptor; 2]> = Vec::new();
         each_group_op(body, &mut |op| {
-            let GroupOp::Matrix { a, b, .. } = op else { return };
-            let pair = [a.clone(), b.clone()];
+            let pair = match op {
+                GroupOp::Matrix { a, b, .. } => [a.clone(), b.clone()],
+                GroupOp::TensorMemory(TensorMemoryOp::Multiply { a, b, .. }) => [a.clone(), b.clone()],
+                _ => return,
+            };
             if !pairs.contains(&pair) {
                 pairs.push(pair);
             }
         });
-        let few = pairs.len() <= MOST_KEPT;
+        // One thread multiplies on `tcgen05`: its descriptors are few numbers, which nobody waits for.
+        let few = pairs.len() <= MOST_KEPT && pairs.iter().flatten().all(|d| d.of == GroupMma::Wgmma);
         let list: Vec<Descriptor> = pairs.into_iter().flatten().collect();
         self.name_anchors(&list, number);
         if !few {

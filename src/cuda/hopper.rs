@@ -1,5 +1,6 @@
 //! Helper functions for barriers with phases, the TMA and `wgmma`, as inline PTX (sm_90a).
 use super::instructions::{operands, sums};
+use super::tensor_memory::TensorMemoryHelper;
 use crate::kernel::Wgmma;
 use satune_ir::DType;
 
@@ -40,6 +41,8 @@ pub(super) enum GroupHelper {
     MatrixCommit,
     MatrixWait,
     Matrix(Wgmma),
+    /// Of sm_100a.
+    TensorMemory(TensorMemoryHelper),
 }
 
 impl GroupHelper {
@@ -78,6 +81,7 @@ impl GroupHelper {
             GroupHelper::MatrixFence => "wgmma_fence".into(),
             GroupHelper::MatrixCommit => "wgmma_commit".into(),
             GroupHelper::MatrixWait => "wgmma_wait".into(),
+            GroupHelper::TensorMemory(helper) => helper.name(),
             GroupHelper::Matrix(op) => {
                 let side = |t: bool| if t { 't' } else { 'n' };
                 let sides = match op.operand.bytes() {
@@ -221,6 +225,7 @@ template <int count> __device__ __forceinline__ void wgmma_keep({sum}* d)
             GroupHelper::MatrixCommit => plain("wgmma.commit_group.sync.aligned"),
             GroupHelper::MatrixWait => template("wgmma.wait_group.sync.aligned"),
             GroupHelper::Matrix(op) => matrix(op, &self.name()),
+            GroupHelper::TensorMemory(helper) => helper.text(),
         }
     }
 }
@@ -296,7 +301,7 @@ fn load(rank: usize, images: bool, multicast: bool) -> String {
     )
 }
 
-fn operand(dtype: DType) -> &'static str {
+pub(super) fn operand(dtype: DType) -> &'static str {
     match dtype {
         DType::F16 => "f16",
         DType::BF16 => "bf16",

@@ -15,6 +15,7 @@ mod names;
 mod prelude;
 mod remote;
 mod statement;
+mod tensor_memory;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -231,7 +232,7 @@ impl Printer<'_> {
         for (i, (a, name)) in self.kernel.arrays.iter().zip(&self.arrays).enumerate() {
             let t = c_type(a.dtype);
             let _ = match a.space {
-                Space::Global => Ok(()),
+                Space::Global | Space::Tensor => Ok(()),
                 Space::Shared if carved => {
                     let at = if a.shared_offset == 0 { String::new() } else { format!(" + {}", a.shared_offset) };
                     writeln!(out, "    {t}* const {name} = reinterpret_cast<{t}*>(shared_memory{at});")

@@ -87,7 +87,7 @@ impl Printer<'_> {
         self.helper(Helper::Group(helper))
     }
 
-    fn at(&mut self, (array, index): &(ArrayId, Index)) -> String {
+    pub(super) fn at(&mut self, (array, index): &(ArrayId, Index)) -> String {
         self.pointer(*array, index).text
     }
 
@@ -227,6 +227,7 @@ impl Printer<'_> {
                 self.line(&format!("{b});"));
                 self.depth -= 1;
             }
+            GroupOp::TensorMemory(op) => self.tensor_memory_op(op),
             GroupOp::MatrixCommit => call(self, GroupHelper::MatrixCommit, String::new()),
             GroupOp::MatrixWait(latest) => {
                 let name = self.group_helper(GroupHelper::MatrixWait);

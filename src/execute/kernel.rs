@@ -119,7 +119,7 @@ pub fn check(request: &Request<'_>) -> Result<Findings, KernelError> {
     };
     let program = Program::new(&module, &name)?;
     let arguments = arguments(request)?;
-    let asynchronous = ["cp", "wgmma"].iter().any(|o| program.instructions().iter().any(|i| i.opcode == *o));
+    let asynchronous = ["cp", "wgmma", "tcgen05"].iter().any(|o| program.instructions().iter().any(|i| i.opcode == *o));
     let mut findings = Findings {
         kernel: name,
         blocks: words.grid.iter().map(|n| u64::from(*n)).product(),

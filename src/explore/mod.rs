@@ -35,6 +35,7 @@ use crate::operators::Problem;
 use crate::progress::{Looks, Progress};
 use crate::workload::{Explorable, Workload};
 use satune_extract::{Candidate, Counts, Descriptor, Query};
+use satune_ir::term::tensor::GroupMma;
 use satune_ir::term::{Schedule, Space, StoppedBy};
 use satune_ir::Program;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
@@ -120,7 +121,7 @@ pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
         mma: mma.then(|| gpu.arch_number()),
         wmma: (gpu.tensor.is_some() && !(mma && gpu.cp_async)).then(|| gpu.arch_number()),
         stmatrix: gpu.tma,
-        wgmma: gpu.tma && gpu.tensor.is_some_and(|t| t.wgmma_share > 0.0),
+        group: GroupMma::of(gpu.arch_number()).filter(|_| gpu.tma && gpu.tensor.is_some_and(|t| t.wgmma_share > 0.0)),
         // What is only estimated adds no grids.
         multiprocessors: [1, 2, 4].map(|cluster| gpu.clustered(cluster).unwrap_or(gpu.sms)),
         tf32: false,

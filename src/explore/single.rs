@@ -32,14 +32,15 @@ pub(super) fn on_single_threads(problem: &dyn Workload, gpu: &Descriptor) -> (Ve
 fn taken(contraction: &Contraction, gpu: &Descriptor) -> Option<Result<(), String>> {
     let menu = TensorMenu::of(contraction, &tensor_cores(gpu));
     let on_warps = menu.mma.is_some() || !menu.wmma.is_empty();
-    let offered = Gemm::multiplied(contraction) && (on_warps || menu.wgmma);
+    let offered = Gemm::multiplied(contraction) && (on_warps || menu.group.is_some());
     offered.then(|| {
         let gemm = Gemm::of(contraction).map_err(|why| why.to_string())?;
         // Warps take any product in this form.
         if on_warps {
             return Ok(());
         }
-        let by_warpgroups = wgmma_conditions::operands(&gemm).and_then(|()| wgmma_conditions::rows(&gemm));
+        let op = menu.group.unwrap_or_default();
+        let by_warpgroups = wgmma_conditions::operands(&gemm, op).and_then(|()| wgmma_conditions::rows(&gemm));
         by_warpgroups.map_err(|why| why.to_string())
     })
 }

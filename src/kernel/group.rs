@@ -3,7 +3,8 @@
 //!
 //! Barriers are elements of shared arrays of type u64. A barrier completes a phase when as many threads have arrived as
 //! it was made for and all bytes that were announced have landed; its phases have parities 0, 1, 0 and so on.
-use super::{ArrayId, Index, LocalVar, Stmt};
+use super::{ArrayId, Index, LocalVar, Stmt, TensorMemoryOp};
+use satune_ir::term::tensor::GroupMma;
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 
@@ -98,9 +99,12 @@ impl Wgmma {
     }
 }
 
-/// An operand of `wgmma` in shared memory, swizzled: atoms of 8 rows of a span, as the TMA writes them.
+/// An operand of `wgmma` or `tcgen05` in shared memory, swizzled: atoms of 8 rows of a span, as the TMA writes them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Descriptor {
+    /// Whose: each has its own form.
+    #[serde(default)]
+    pub of: GroupMma,
     /// Shared array.
     pub array: ArrayId,
     /// Bytes of a row that the swizzle permutes: 128, 64 or 32; along k always 128.
@@ -249,4 +253,6 @@ pub enum GroupOp {
     MatrixCommit,
     /// `wgmma.wait_group`: all but the latest groups are complete.
     MatrixWait(u32),
+    /// Matrix instructions whose sums are in tensor memory.
+    TensorMemory(TensorMemoryOp),
 }

@@ -4,10 +4,12 @@
 //! All arrays are flat: an index counts elements. Integer arithmetic ([`Index`]) is exact (no overflow: lowering
 //! checks ranges and the printer picks 32 or 64 bits); divisions and remainders are of non-negative numbers.
 mod group;
+mod tensor_memory;
 mod warp;
 mod wmma;
 
 pub use group::{Descriptor, GroupOp, Image, Role, TensorMap, Wgmma};
+pub use tensor_memory::{Tcgen05, TensorMemoryOp};
 pub use warp::{Mma, WarpOp};
 pub use wmma::WmmaOp;
 
@@ -34,6 +36,8 @@ pub enum Space {
     Register,
     /// As registers, in whole 32-bit words that hold elements packed: operands of matrix instructions.
     Fragment,
+    /// All of the block's tensor memory, as 128 lanes of 512 columns: see [`TensorMemoryOp`].
+    Tensor,
     /// A warp's matrices in registers whose layout is not known: see [`WmmaOp`]. Operands' elements are packed.
     Opaque,
 }

@@ -4,7 +4,7 @@ use maud::{html, Markup};
 use std::ops::{Range, RangeInclusive};
 
 /// Calls that do the arithmetic of a contraction in the printed text.
-const ARITHMETIC: [&str; 4] = ["fmaf(", "fma(", "mma_", "wgmma"];
+const ARITHMETIC: [&str; 5] = ["fmaf(", "fma(", "mma_", "wgmma", "tcgen05_m"];
 
 const KEYWORDS: [&str; 24] = [
     "const", "int", "float", "double", "unsigned", "short", "char", "long", "void", "for", "if", "else", "extern",

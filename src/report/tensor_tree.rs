@@ -101,8 +101,9 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             tree.inside(Team::Warp);
             let steps = k * i64::from(gemm.operand.bytes()) / 32;
             let order = if plan.by_rows { "row block by row block" } else { "step by step" };
-            let text = format!("wgmma m64n{n}: {} x {steps} times", plan.row_blocks());
-            tree.line(LineKind::Work, text, &["warpgroup", order]);
+            let text = format!("{} m{}n{n}: {} x {steps} times", plan.op, plan.op.rows(), plan.row_blocks());
+            let who = if plan.op.holds_sums() { "warpgroup" } else { "one thread" };
+            tree.line(LineKind::Work, text, &[who, order]);
             (tree.depth, tree.team) = (outside, Team::Warp);
             let way = match plan.store {
                 TileStore::Direct => "from the accumulators",

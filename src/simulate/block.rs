@@ -5,6 +5,7 @@ mod matrix;
 mod overlap;
 mod phases;
 mod roles;
+mod tensor_memory;
 mod traffic;
 mod warp;
 mod wmma;
@@ -94,6 +95,7 @@ pub(super) struct Runner<'k> {
     thread_index: [Ints; 3],
     totals: HashMap<usize, (Counts, u64)>,
     phases: phases::Phases,
+    tensor_memory: tensor_memory::TensorMemory,
     overlaps: overlap::Overlaps,
     /// Where sectors are told apart.
     pub(super) cache: Option<Cache>,
@@ -129,6 +131,7 @@ impl<'k> Runner<'k> {
             thread_index,
             totals: HashMap::new(),
             phases: phases::Phases::new(threads),
+            tensor_memory: tensor_memory::TensorMemory::default(),
             blocks: cluster::Own::of(kernel, &sizes, double),
             rank: 0,
             overlaps: overlap::Overlaps::of(kernel)?,

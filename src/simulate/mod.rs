@@ -212,6 +212,7 @@ fn memory(
                 shared_end = shared_end.max(end);
                 Some(Tracked::new(array, None, double))
             }
+            Space::Tensor => Some(Tracked::new(array, None, double)),
             Space::Register | Space::Fragment | Space::Opaque => None,
         });
     }

@@ -56,7 +56,7 @@ pub fn of_schedule(operator: &str, schedule: &Schedule) -> (Program, Module) {
     (problem.program, made.module)
 }
 
-fn all_right(arch: &str, cases: &[(&str, Schedule)]) {
+pub fn all_right(arch: &str, cases: &[(&str, Schedule)]) {
     for (operator, schedule) in cases {
         let (source, module) = of_schedule(operator, schedule);
         right(&source, &module, arch, &format!("{operator} {:?}", schedule.describe()));

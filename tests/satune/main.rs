@@ -6,6 +6,7 @@ mod accumulators;
 mod architecture;
 mod beside;
 mod by_others;
+mod blackwell;
 mod calibrate;
 mod chains;
 mod check_kernel;

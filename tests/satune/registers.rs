@@ -91,7 +91,7 @@ fn the_best_do_not_spill() {
         let c = crate::support::gemm(None, extent, extent, extent, operand, sum, layout);
         let mut cores = tensor_cores(&gpu);
         cores.tf32 = true;
-        let menu = TensorMenu { wgmma: false, ..TensorMenu::of(&c, &cores) };
+        let menu = TensorMenu { group: None, ..TensorMenu::of(&c, &cores) };
         let none = Menu::without_threads(vec![2, 4], vec![2, 4]);
         let rules: Vec<_> = rules::all().into_iter().chain(rules::tensor::all(&c, menu)).collect();
         let space = saturate(&c, satune::explore::limits(&gpu), &none, &rules, Fuel::default()).unwrap();

@@ -109,7 +109,7 @@ fn issue_slots_of_convolutions_on_tensor_cores_are_the_instructions_of_the_machi
         let (gpu, problem) = (Descriptor::load(name).unwrap(), operators::parse(operator).unwrap());
         // On `wgmma` the TMA gathers, without instructions for it.
         let menu = TensorMenu::of(&problem.contraction, &tensor_cores(&gpu));
-        let menu = TensorMenu { wgmma: false, ..menu };
+        let menu = TensorMenu { group: None, ..menu };
         let space = crate::tensor_space::on_tensor_cores(&problem.contraction, &gpu, menu);
         // One of each tile.
         let found = best(&space, &gpu, Query { k: 3, diverse: true, limit: NO_LIMIT, below_ms: f64::INFINITY });

@@ -448,7 +448,7 @@ fn skewed_shapes_get_their_tiles() {
     let few = best_of([16, 8192, 8192], bf16, f32, "h200");
     assert_eq!(shape(&few).0[0], 16, "few rows get a flat tile");
     // On an H100 both take as long within 2%.
-    let ways = [|cores| TensorCores { wgmma: false, ..cores }, |cores| TensorCores { mma: None, ..cores }]
+    let ways = [|cores| TensorCores { group: None, ..cores }, |cores| TensorCores { mma: None, ..cores }]
         .map(|cores: fn(TensorCores) -> TensorCores| best_where([16, 8192, 8192], (bf16, f32), "h200", &cores));
     assert!(is_swapped(&ways[1].0), "rows of instructions run over its columns");
     assert!((ways[0].1 / ways[1].1 - 1.0).abs() < 0.05, "{ways:?}");

@@ -41,6 +41,8 @@ pub(super) struct Inner {
     /// Resident blocks per multiprocessor, and what limits them.
     pub resident: i64,
     limit: &'static str,
+    /// Blocks that something else leaves room for.
+    most_resident: i64,
     k_tiles: f64,
     /// Clocks of each of [`PIPES`] per tile along k, and of the largest.
     parts: [f64; 4],
@@ -178,14 +180,27 @@ struct Facts<'a> {
     at_once: f64,
     k_tiles: i64,
     l2_bytes: f64,
+    /// Resident blocks that tensor memory has room for.
+    most_resident: i64,
+}
+
+/// Resident blocks, and what limits them, where tensor memory has room for so many.
+fn within(fits: (i64, &'static str), most: i64) -> (i64, &'static str) {
+    if most < fits.0 {
+        (most, "tensor memory")
+    } else {
+        fits
+    }
 }
 
 impl Inner {
     /// A block of each tile, all multiprocessors at work.
     fn of_block(facts: &Facts<'_>, gemm: &Gemm, gpu: &Descriptor) -> Result<Inner, Infeasible> {
         let Facts { threads, registers, shared_bytes, .. } = *facts;
-        let (resident, limit) = Takes { threads, registers, shared_bytes }.residency(gpu)?;
+        let fits = Takes { threads, registers, shared_bytes }.residency(gpu)?;
+        let (resident, limit) = within(fits, facts.most_resident);
         Ok(Inner {
+            most_resident: facts.most_resident,
             tile: facts.tile,
             registers,
             resident,
@@ -210,7 +225,8 @@ impl Inner {
 
     /// This with so many registers of a thread, of blocks that take so many threads and bytes of shared memory.
     pub fn compiled(self, registers: i64, (threads, bytes): (i64, i64), gpu: &Descriptor) -> Result<Inner, Infeasible> {
-        let (resident, limit) = Takes { threads, registers, shared_bytes: bytes }.residency(gpu)?;
+        let fits = Takes { threads, registers, shared_bytes: bytes }.residency(gpu)?;
+        let (resident, limit) = within(fits, self.most_resident);
         Ok(Inner { registers: rounded(registers), resident, limit, ..self })
     }
 

@@ -100,7 +100,10 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
 fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
     let [m, n, k] = plan.tile;
     let steps = (k * i64::from(gemm.operand.bytes()) / 32) as f64;
-    let row_blocks = (m / 64) as f64;
+    let rows = plan.op.rows();
+    let row_blocks = (m / rows) as f64;
+    // `wgmma` counts once per warp; `tcgen05` is one thread's.
+    let warps = if plan.op.holds_sums() { 4.0 } else { 1.0 };
     // What blocks of a cluster share, each brings a part of.
     let [along_m, along_n] = plan.cluster.map(i64::from);
     let row = k * i64::from(gemm.operand.bytes());
@@ -111,12 +114,12 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         true => extent / wgmma_conditions::box_columns(extent),
         false => spans,
     };
-    // Once per warp; shared memory: what the TMA writes, and A's 64 rows and B's columns of each instruction.
+    // Shared memory: what the TMA writes, and A's rows and B's columns of each instruction.
     let tile = Work {
         async_copies: (boxes(Side::A, m) + boxes(Side::B, n)) as f64,
-        matrix: row_blocks * steps * 4.0,
-        shared_load_wavefronts: row_blocks * ((64 + n) * spans) as f64,
-        shared_load_wavefronts_ideal: row_blocks * ((64 + n) * spans) as f64,
+        matrix: row_blocks * steps * warps,
+        shared_load_wavefronts: row_blocks * ((rows + n) * spans) as f64,
+        shared_load_wavefronts_ideal: row_blocks * ((rows + n) * spans) as f64,
         shared_store_wavefronts: ((m + n) * spans) as f64,
         shared_store_wavefronts_ideal: ((m + n) * spans) as f64,
         l2_sectors: brought / 32.0,
@@ -127,7 +130,8 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         TileStore::Direct => direct(gemm, plan.partial(), [m, n], [false; 2]),
         TileStore::Tma | TileStore::Boxes => {
             let moved = (m * n * i64::from(gemm.output.bytes())) as f64;
-            let boxes = if gemm.c_transposed { 1 } else { n / wgmma_conditions::box_line(gemm.output) };
+            let line = wgmma_conditions::box_line(gemm.output);
+            let boxes = if gemm.c_transposed { rows / line } else { n / line };
             let pairs = !gemm.stores_halves();
             let stores = if pairs { (m * n / 64) as f64 } else { 0.0 };
             // Of pairs of 32 bits, four in each of eight rows, the swizzle puts those of two rows into the same banks.
@@ -137,7 +141,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
                 _ => moved / 128.0,
             };
             let staged = Work {
-                async_copies: (m / 64 * boxes) as f64,
+                async_copies: (m / rows * boxes) as f64,
                 matrix_moves: if pairs { 0.0 } else { (m / 16 * tiles(n, 16)) as f64 },
                 shared_stores: stores,
                 shared_store_wavefronts: written,

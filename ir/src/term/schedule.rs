@@ -105,7 +105,8 @@ impl Schedule {
                 tile: tile_text(plan.tile, plan.swapped),
                 step: plan.tile[2].to_string(),
                 overlap: format!(
-                    "wgmma{}, TMA, {} stages, {} consumers{}{}{}",
+                    "{}{}, TMA, {} stages, {} consumers{}{}{}",
+                    plan.op,
                     swapped_text(plan.swapped),
                     plan.stages,
                     plan.consumers,

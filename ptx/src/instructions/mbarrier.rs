@@ -8,6 +8,7 @@ use crate::clocks::{Agent, Knowledge};
 use crate::fault::{Fault, FaultKind, Touch};
 use crate::launch::Delivery;
 use crate::machine::{lanes, who, Context, Unit};
+use crate::memory::Who;
 use crate::program::{Decoder, Flow, Operation, Unsupported, Value, Waiting};
 use crate::syntax::{Instruction, Operand, Space};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -142,7 +143,18 @@ pub fn shared_place(c: &Context<'_, '_>, space: Space, address: u64, lane: usize
 }
 
 /// An access to a barrier as a lane; checks that it is one, ordered after its initialisation and known where it is used.
-fn touched(c: &mut Context<'_, '_>, lane: usize, (block, at): (usize, u64), remote: bool) -> Result<(), Fault> {
+fn touched(c: &mut Context<'_, '_>, lane: usize, place: (usize, u64), remote: bool) -> Result<(), Fault> {
+    touched_by(c, lane, place, remote, None)
+}
+
+/// The same as an agent that the lane has at work, with its clock and what it knows.
+fn touched_by(
+    c: &mut Context<'_, '_>,
+    lane: usize,
+    (block, at): (usize, u64),
+    remote: bool,
+    by: Option<(Agent, u32, &Knowledge)>,
+) -> Result<(), Fault> {
     if at % 8 != 0 {
         let kind = FaultKind::Misaligned {
             space: Space::Shared,
@@ -162,7 +174,10 @@ fn touched(c: &mut Context<'_, '_>, lane: usize, (block, at): (usize, u64), remo
         }
     };
     let mut word = [0; 8];
-    let seen = who(c.warp, lane, c.pc, true);
+    let mut seen = who(c.warp, lane, c.pc, true);
+    if let Some((agent, clock, known)) = by {
+        seen = Who { agent, clock, lane: 0, seen: &known.seen, ..seen };
+    }
     let found = c.unit.blocks[block].shared.read(at, &mut word, 8, &seen);
     if u64::from_le_bytes(word) != MARK {
         let place = c.unit.blocks[block].shared.place(at);
@@ -197,6 +212,20 @@ pub fn counted_on(c: &mut Context<'_, '_>, lane: usize, place: (usize, u64)) -> 
     touched(c, lane, place, true)
 }
 
+/// Checks a barrier that an agent of a lane, with its clock and what it knows, will arrive at, as it is when the lane says so.
+///
+/// # Errors
+/// There is none, or it is not known to the asynchronous proxy.
+pub fn arrived_at(
+    c: &mut Context<'_, '_>,
+    lane: usize,
+    place: (usize, u64),
+    (agent, clock): (Agent, u32),
+    known: &Knowledge,
+) -> Result<(), Fault> {
+    touched_by(c, lane, place, true, Some((agent, clock, known)))
+}
+
 /// Bytes of a copy have come; `known`: what waiters learn by it.
 ///
 /// # Errors
@@ -208,21 +237,48 @@ pub fn complete(
     bytes: u64,
     known: impl Fn(&mut Knowledge),
 ) -> Result<(), String> {
+    counted(unit, block, at, "the bytes of a copy", |barrier, place| {
+        known(&mut barrier.joined);
+        barrier.bytes -= bytes as i64;
+        if barrier.bytes < -MOST {
+            return Err(format!("the mbarrier at {place} counts at most {MOST} bytes: {}", barrier.wants()));
+        }
+        Ok(())
+    })
+}
+
+/// An asynchronous operation arrives once; `known`: what waiters learn by it.
+///
+/// # Errors
+/// The barrier was taken away meanwhile, or waits for no arrival.
+pub fn arrive_once(unit: &mut Unit<'_>, block: u64, at: u64, known: impl Fn(&mut Knowledge)) -> Result<(), String> {
+    counted(unit, block, at, "an arrival", |barrier, place| {
+        if barrier.outstanding == 0 {
+            return Err(format!("an arrival at the mbarrier at {place}, which waits for none ({})", barrier.wants()));
+        }
+        known(&mut barrier.joined);
+        barrier.outstanding -= 1;
+        Ok(())
+    })
+}
+
+/// What was on its way to a barrier has come.
+fn counted(
+    unit: &mut Unit<'_>,
+    block: u64,
+    at: u64,
+    what: &str,
+    count: impl FnOnce(&mut Mbarrier, &str) -> Result<(), String>,
+) -> Result<(), String> {
     unit.progress += 1;
     let Some(block) = unit.blocks.iter_mut().find(|b| b.linear == block) else {
-        return Err("the block that the copy writes into has ended".into());
+        return Err(format!("the block whose mbarrier counts {what} has ended"));
     };
     let place = block.shared.place(at);
     let Some(barrier) = block.state.get::<Mbarriers>().0.get_mut(&at) else {
-        return Err(format!(
-            "the mbarrier at {place} that counts the bytes of a copy was invalidated before they came"
-        ));
+        return Err(format!("the mbarrier at {place} that counts {what} was invalidated before"));
     };
-    known(&mut barrier.joined);
-    barrier.bytes -= bytes as i64;
-    if barrier.bytes < -MOST {
-        return Err(format!("the mbarrier at {place} counts at most {MOST} bytes: {}", barrier.wants()));
-    }
+    count(barrier, &place)?;
     barrier.turn();
     Ok(())
 }

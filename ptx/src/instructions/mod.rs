@@ -15,6 +15,7 @@ mod ldmatrix;
 pub mod load_store;
 pub mod mbarrier;
 mod mma;
+mod tcgen05;
 mod warp;
 pub mod wgmma;
 mod wmma;
@@ -34,6 +35,7 @@ pub const FAMILIES: &[Family] = &[
     ldmatrix::decode,
     wmma::decode,
     wgmma::decode,
+    tcgen05::decode,
     control::decode,
     load_store::decode,
     integer::decode,

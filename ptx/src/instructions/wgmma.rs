@@ -8,6 +8,7 @@ use super::bulk::{engine, Engines, MATRIX};
 use super::cluster;
 use super::mbarrier::undefined;
 use super::mma::{form, per, registers, shape, types, values};
+use super::tcgen05;
 use crate::clocks::Knowledge;
 use crate::fault::{Fault, FaultKind, Touch};
 use crate::format::Element;
@@ -15,7 +16,9 @@ use crate::launch::Delivery;
 use crate::machine::{Block, Context, Warp};
 use crate::matrix::descriptor::Descriptor;
 use crate::matrix::fragment::{Dealt, Fragment, FragmentLayout, Side};
+use crate::matrix::operand::{stretches, Piece};
 use crate::matrix::product::{Accumulators, Form, Numbers, Panels, Shape};
+use crate::memory::Who;
 use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported, Value, Waiting};
 use crate::syntax::{Instruction, Operand, Space};
 use rand::Rng;
@@ -114,104 +117,61 @@ struct Product {
 }
 
 impl Product {
-    /// The chunks of 16 bytes that a warp reads of an operand.
-    fn chunks(&self, side: usize, descriptor: u64, warp: u64) -> Vec<u64> {
-        let descriptor = Descriptor::from(descriptor);
-        let along = self.along_k[side];
-        let per_chunk = 128 / u64::from(self.operand[side].bits());
-        let (lines, k) = (if side == 0 { 16 } else { self.shape.n as u64 }, self.shape.k as u64);
-        let first = if side == 0 { 16 * warp } else { 0 };
-        let mut out = Vec::new();
-        if along {
-            for line in first..first + lines {
-                out.extend((0..k / per_chunk).map(|chunk| descriptor.chunk(true, line, chunk)));
-            }
-        } else {
-            for line in 0..k {
-                let chunks = first / per_chunk..(first + lines) / per_chunk;
-                out.extend(chunks.map(|chunk| descriptor.chunk(false, line, chunk)));
-            }
-        }
-        out
-    }
-
-    /// A, 16 x K, from its chunks.
-    fn rows(&self, bytes: &[u8]) -> Numbers {
-        let numbers = Numbers::of_bytes(self.operand[0], bytes, self.form.negate_a);
-        if self.along_k[0] {
-            numbers
-        } else {
-            numbers.transposed(16)
-        }
-    }
-
-    /// B, K x N, from its chunks.
-    fn panels(&self, bytes: &[u8]) -> Panels {
-        let numbers = Numbers::of_bytes(self.operand[1], bytes, self.form.negate_b);
-        Panels::of(numbers, self.shape.k, !self.along_k[1])
+    /// What a warp reads of an operand.
+    fn piece(&self, side: usize, warp: u64) -> Piece {
+        let (first, lines) = if side == 0 { (16 * warp as usize, 16) } else { (0, self.shape.n) };
+        let negated = if side == 0 { self.form.negate_a } else { self.form.negate_b };
+        Piece { element: self.operand[side], along_k: self.along_k[side], first, lines, k: self.shape.k, negated }
     }
 }
 
-/// Which chunks of an instruction's operand a warp reads: instruction, side, descriptor, warp (of A).
-type Chunks = (usize, usize, u64, u64);
+/// A piece of an operand, and its descriptor.
+type Key = (Piece, u64);
 
-/// Where the chunks stand, in order; and the stretches that they make up.
-type Places = Arc<(Vec<u64>, Vec<Range<u64>>)>;
+/// Where the chunks of a piece stand, in order; and the stretches that they make up.
+pub type Places = Arc<(Vec<u64>, Vec<Range<u64>>)>;
 
 /// What is kept of operands: the same tiles are read again and again, each B by four warps.
 #[derive(Default)]
-struct Operands {
-    places: FxHashMap<Chunks, Places>,
+pub struct Operands {
+    places: FxHashMap<Key, Places>,
     /// The last Bs, and the change of shared memory up to which they are right.
-    last: VecDeque<(Chunks, u64, Arc<Panels>)>,
+    last: VecDeque<(Key, u64, Arc<Panels>)>,
 }
 
 /// Bs that are kept: the k steps of a group of instructions.
 const KEPT: usize = 16;
 
 impl Operands {
-    fn places(&mut self, product: &Arc<Product>, side: usize, descriptor: u64, warp: u64) -> Places {
-        let key = key(product, side, descriptor, warp);
+    /// Where a piece stands.
+    pub fn places(&mut self, piece: Piece, descriptor: u64) -> Places {
         // Descriptors are few; a program that makes new ones all the time does not fill the memory.
         if self.places.len() > 4096 {
             self.places.clear();
         }
         let make = || {
-            let chunks = product.chunks(side, descriptor, warp);
-            let mut sorted = chunks.clone();
-            sorted.sort_unstable();
-            let mut stretches: Vec<Range<u64>> = Vec::new();
-            for at in sorted {
-                match stretches.last_mut() {
-                    Some(last) if last.end == at => last.end += 16,
-                    Some(last) if last.end > at => {}
-                    _ => stretches.push(at..at + 16),
-                }
-            }
+            let chunks = piece.chunks(&Descriptor::from(descriptor));
+            let stretches = stretches(&chunks);
             Arc::new((chunks, stretches))
         };
-        self.places.entry(key).or_insert_with(make).clone()
+        self.places.entry((piece, descriptor)).or_insert_with(make).clone()
     }
 }
 
-fn key(product: &Arc<Product>, side: usize, descriptor: u64, warp: u64) -> Chunks {
-    (Arc::as_ptr(product) as usize, side, descriptor, if side == 0 { warp } else { 0 })
-}
-
-/// The bytes of an operand in shared memory, as it is now.
-fn bytes(block: &mut Block, product: &Arc<Product>, side: usize, descriptor: u64, warp: u64) -> Vec<[u8; 16]> {
-    let places = block.state.get::<Operands>().places(product, side, descriptor, warp);
+/// The bytes of a piece in shared memory, as it is now.
+pub fn bytes(block: &mut Block, piece: Piece, descriptor: u64) -> Vec<[u8; 16]> {
+    let places = block.state.get::<Operands>().places(piece, descriptor);
     places.0.iter().map(|at| block.shared.peek(*at).unwrap_or_default()).collect()
 }
 
 /// B in shared memory, as it is now.
-fn panels(block: &mut Block, product: &Arc<Product>, descriptor: u64) -> Arc<Panels> {
-    let (key, now) = (key(product, 1, descriptor, 0), block.shared.changes);
+pub fn panels(block: &mut Block, piece: Piece, descriptor: u64) -> Arc<Panels> {
+    let (key, now) = ((piece, descriptor), block.shared.changes);
     let operands = block.state.get::<Operands>();
     if let Some((.., panels)) = operands.last.iter().find(|(of, at, _)| *of == key && *at == now) {
         return panels.clone();
     }
-    let made = Arc::new(product.panels(bytes(block, product, 1, descriptor, 0).as_flattened()));
+    let made = Arc::new(piece.panels(bytes(block, piece, descriptor).as_flattened()));
     let operands = block.state.get::<Operands>();
     operands.last.push_back((key, now, made.clone()));
     if operands.last.len() > KEPT {
@@ -377,16 +337,25 @@ fn touch(c: &mut Context<'_, '_>, product: &Arc<Product>, descriptors: [u64; 2])
         if side == 0 && product.a.is_some() {
             continue;
         }
-        let places = c.block().state.get::<Operands>().places(product, side, descriptors[side], warp);
-        let shared = &mut c.unit.blocks[c.block].shared;
-        if shared.touch(&places.1, 16, &who) == Ok(Ok(())) {
-            continue;
-        }
-        // What is wrong with each.
-        for stretch in &places.1 {
-            let found = c.unit.blocks[c.block].shared.touch(std::slice::from_ref(stretch), 16, &who);
-            c.judge(found, Space::Shared, 0, stretch.start, stretch.end - stretch.start, Touch::Reads)?;
-        }
+        reads(c, 0, product.piece(side, warp), descriptors[side], &who)?;
+    }
+    Ok(())
+}
+
+/// Notes that somebody reads a piece of an operand, which a lane has started.
+///
+/// # Errors
+/// As [`Context::judge`].
+pub fn reads(c: &mut Context<'_, '_>, lane: usize, piece: Piece, descriptor: u64, who: &Who<'_>) -> Result<(), Fault> {
+    let places = c.block().state.get::<Operands>().places(piece, descriptor);
+    let shared = &mut c.unit.blocks[c.block].shared;
+    if shared.touch(&places.1, 16, who) == Ok(Ok(())) {
+        return Ok(());
+    }
+    // What is wrong with each.
+    for stretch in &places.1 {
+        let found = c.unit.blocks[c.block].shared.touch(std::slice::from_ref(stretch), 16, who);
+        c.judge(found, Space::Shared, lane, stretch.start, stretch.end - stretch.start, Touch::Reads)?;
     }
     Ok(())
 }
@@ -403,9 +372,12 @@ fn execute(block: &mut Block, warp: &mut Warp, upto: u64) {
                 let bits = dealt.gather(product.operand[0].bits(), words);
                 Numbers::of(product.operand[0], &bits, product.form.negate_a)
             }
-            _ => product.rows(bytes(block, &product, 0, next.descriptors[0], number).as_flattened()),
+            _ => {
+                let piece = product.piece(0, number);
+                piece.rows(bytes(block, piece, next.descriptors[0]).as_flattened())
+            }
         };
-        let b = panels(block, &product, next.descriptors[1]);
+        let b = panels(block, product.piece(1, number), next.descriptors[1]);
         let same = |p: &Product| p.d == product.d && p.shape == product.shape && p.sum == product.sum;
         let at = open.iter().position(|(other, _)| same(other)).unwrap_or_else(|| {
             close(open, registers, |slot| product.d.contains(&slot));
@@ -555,7 +527,7 @@ fn set_registers(i: &Instruction) -> Result<Operation, Unsupported> {
     }))
 }
 
-/// What is watched while a kernel runs: the registers of its `wgmma`, and the ends of its blocks.
+/// What is watched while a kernel runs: the registers of its `wgmma` and `tcgen05.ld`, and the ends of its blocks.
 pub struct Watch {
     registers: FxHashSet<u32>,
     ends: bool,
@@ -566,9 +538,11 @@ impl Watch {
     pub fn of<'i>(body: impl Iterator<Item = &'i Instruction> + Clone, slots: impl Fn(&Operand) -> Vec<u32>) -> Watch {
         let matrix = body.clone().filter(|i| i.opcode == "wgmma" && i.has("mma_async"));
         let registers =
-            matrix.flat_map(|i| i.operands.iter().take(2)).filter(|o| matches!(o, Operand::Vector(_))).flat_map(slots);
+            matrix.flat_map(|i| i.operands.iter().take(2)).filter(|o| matches!(o, Operand::Vector(_))).flat_map(&slots);
+        let loads = body.clone().filter(|i| i.opcode == "tcgen05" && i.has("ld"));
+        let registers = registers.chain(loads.flat_map(|i| i.operands.iter().take(1)).flat_map(&slots));
         let ends = body.clone().any(|i| {
-            matches!(i.opcode.as_str(), "wgmma" | "mapa")
+            matches!(i.opcode.as_str(), "wgmma" | "mapa" | "tcgen05")
                 || i.opcode == "cp" && i.has("bulk")
                 || i.has("shared::cluster")
         });
@@ -607,6 +581,7 @@ impl Watch {
                 );
                 return c.refuse(FaultKind::Undefined(text));
             }
+            tcgen05::untouched(c, &watched)?;
             inner(c)
         })
     }
@@ -634,9 +609,11 @@ fn leaves(c: &mut Context<'_, '_>) -> Result<(), Fault> {
             format!("missing wgmma.wait_group: the warp ends while an instruction is under way ({site})"),
         );
     }
+    tcgen05::leaves(c, lane)?;
     if !cluster::last(c, |w| w.ended()) {
         return Ok(());
     }
+    tcgen05::ends(c, lane)?;
     let scripts = c.block().state.get::<Scripts>();
     if scripts.0.values().any(|s| !s.steps.is_empty()) {
         return undefined(c, lane, "the warps of a warpgroup executed different numbers of wgmma or setmaxnreg".into());

@@ -1,4 +1,4 @@
-//! How shared memory holds the operands of `wgmma` and the boxes of the TMA: swizzles, and descriptors of matrices.
+//! How shared memory holds the operands of `wgmma` and `tcgen05`, and the boxes of the TMA: swizzles, and descriptors of matrices.
 
 /// A permutation of 16-byte chunks: bits 4.. of an address are xored with bits 7...
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +36,8 @@ impl Swizzle {
     }
 }
 
-/// What the 64 bits that `wgmma` gets for an operand say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the 64 bits that `wgmma` and `tcgen05.mma` get for an operand say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Descriptor {
     /// Where the matrix begins, bytes.
     pub start: u64,

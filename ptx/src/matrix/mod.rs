@@ -3,4 +3,5 @@
 pub mod descriptor;
 pub mod fragment;
 pub mod map;
+pub mod operand;
 pub mod product;

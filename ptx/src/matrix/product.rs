@@ -300,6 +300,17 @@ impl Accumulators {
         Accumulators { dtype, values }
     }
 
+    /// What stands in words of 32 bits, row-major, a number in each.
+    pub fn of_words(dtype: Element, words: impl Iterator<Item = u32>) -> Accumulators {
+        let mask = u64::MAX >> (64 - dtype.bits());
+        Accumulators { dtype, values: words.map(|word| dtype.value(u64::from(word) & mask)).collect() }
+    }
+
+    /// Words of 32 bits, row-major, a number in each.
+    pub fn words(&self) -> impl Iterator<Item = u32> + '_ {
+        self.values.iter().map(|value| rounded(self.dtype, Form::default(), *value) as u32)
+    }
+
     /// Forgets them: the next product is added to nothing.
     pub fn clear(&mut self) {
         self.values.fill(0.0);

@@ -4,6 +4,7 @@ use super::{all, Instance, Intrinsic, Lie};
 use crate::index_types::widened;
 use crate::tree::{self, has_blocks};
 use satune_ir::affine::constant;
+use satune_ir::term::tensor::GroupMma;
 use satune_ir::{structural, Attr, Block, BlockId, BlockRealize, Buffer, BufferId, Program, Stmt};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -117,10 +118,10 @@ fn known(program: &Program, loads: &Loads, block: &Block) -> Option<(Arc<Intrins
     })
 }
 
-/// Whether a block of a program is an instruction of `wgmma`.
+/// Whether a block of a program is an instruction of `wgmma` or `tcgen05`.
 pub fn has_wgmma(program: &Program) -> bool {
     let blocks = tree::all_realizes(&program.body.block.body).into_iter().map(|r| &r.block);
-    blocks.filter_map(|block| of_block(program, block)).any(|(intrinsic, _)| intrinsic.name.starts_with("wgmma"))
+    blocks.filter_map(|block| of_block(program, block)).any(|(intrinsic, _)| GroupMma::ALL.iter().any(|op| intrinsic.name.starts_with(op.name())))
 }
 
 /// The buffer that a view of a block shows.

@@ -130,10 +130,10 @@ impl Condition {
             Condition::MmaStore => {
                 "what goes by way of shared memory has 16 bits and whole chunks, is no partial sum, and fits the ring"
             }
-            Condition::WgmmaOperands => "wgmma takes the operands in their order of storage",
+            Condition::WgmmaOperands => "wgmma (tcgen05) takes the operands in their order of storage",
             Condition::WgmmaRows => "the TMA takes the operands' rows, as they are or copied first",
-            Condition::WgmmaTile => "whole wgmma instructions make the tile, and the TMA moves it",
-            Condition::WgmmaSums => "a consumer's sums fit its registers",
+            Condition::WgmmaTile => "whole instructions of wgmma (tcgen05) make the tile, and the TMA moves it",
+            Condition::WgmmaSums => "a consumer's sums fit its registers, or tensor memory",
             Condition::WgmmaStream => "no block of stream-K is idle, and k is not split otherwise",
             Condition::WgmmaCluster => "clusters divide tiles and grid, and their blocks what they share",
             Condition::WgmmaStore => "what the TMA stores has 16 or 32 bits, whole chunks and boxes, is no partial sum, and in a batch does not reach into the next product's",

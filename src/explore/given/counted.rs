@@ -217,7 +217,7 @@ impl Rounds<'_> {
         match self.kernel.array(array).space {
             Space::Global => self.open[0] = true,
             Space::Shared => self.open[1] = true,
-            Space::Register | Space::Fragment | Space::Opaque => {}
+            Space::Register | Space::Fragment | Space::Opaque | Space::Tensor => {}
         }
     }
 

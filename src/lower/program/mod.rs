@@ -369,7 +369,7 @@ impl OneKernel<'_> {
         order.sort_by_key(|id| match space(id) {
             Space::Global => 0,
             Space::Shared => 1,
-            Space::Register | Space::Fragment | Space::Opaque => 2,
+            Space::Register | Space::Fragment | Space::Opaque | Space::Tensor => 2,
         });
         for id in &order {
             let (buffer, Some(layout)) = (self.program.buffer(*id), layouts.get(id)) else { continue };

@@ -1,4 +1,4 @@
-//! Matrix products on `wgmma`: from a short description of a schedule to kernels.
+//! Matrix products on `wgmma` and `tcgen05`: from a short description of a schedule to kernels.
 //!
 //! [`Gemm`] says what is computed, [`WgmmaPlan`] how; they and their legality are [`satune_ir::term::tensor`]'s. Lowering gives a
 //! [`TensorModule`]: kernels to be launched in order, and the operands that each takes. `docs/TENSOR.md` describes the schedules. All other
@@ -10,6 +10,7 @@ mod gathered;
 mod pipeline;
 mod store;
 mod stream_k;
+mod tensor_memory;
 
 pub use crate::kernel::Mma;
 pub use satune_ir::term::tensor::{
@@ -68,7 +69,7 @@ pub enum Operand {
     Between(usize),
 }
 
-/// Lowers a plan on `wgmma`.
+/// Lowers a plan on `wgmma` or `tcgen05`.
 ///
 /// # Errors
 /// Where the plan does not fit the problem; see [`TensorError`].

@@ -1,11 +1,12 @@
-//! The kernel on `wgmma` (sm_90a): one warp of a producer group keeps a ring of tiles filled by the TMA; groups of four
-//! warps consume it. A pair of barriers per stage says when a tile has landed and when it has been read.
+//! The kernel on `wgmma` (sm_90a) or `tcgen05` (sm_100a): one warp of a producer group keeps a ring of tiles filled by the TMA; groups of
+//! four warps consume it. A pair of barriers per stage says when a tile has landed and when it has been read.
 //!
 //! Every tile begins at stage 0 of the ring, so that stages are constants; the parity of a stage's barriers follows from
 //! how often the tiles before used it.
 //!
 //! Blocks of a cluster compute neighbouring tiles. What several of them read, each brings a part of, to all of them; so a
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
+use super::tensor_memory::Sums;
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Image, Role, TensorMap, Wgmma};
 use satune_ir::term::tensor::{wgmma_conditions, Boxes, StreamK};
@@ -116,9 +117,9 @@ impl Side {
         self.offset + if self.across { k * self.span } else { boxes * self.span * self.extent + within }
     }
 
-    /// Elements from one block of 64 rows to the next, in a tile of so many values of k.
-    fn row_block(&self, k: i64) -> i64 {
-        64 * if self.across { k } else { self.span }
+    /// Elements from one row to the next multiple of eight rows, for each row, in a tile of so many values of k.
+    fn row(&self, k: i64) -> i64 {
+        if self.across { k } else { self.span }
     }
 }
 
@@ -190,6 +191,8 @@ pub(super) struct Pipeline<'p> {
     /// Whose turn it is to multiply.
     pub(super) order: Option<ArrayId>,
     pub(super) sums: ArrayId,
+    /// Where the sums are in tensor memory.
+    pub(super) memory: Option<Sums>,
     pub(super) op: Wgmma,
     /// Tiles of C, and how many of them a block takes at most.
     pub(super) tiles: [i64; 2],
@@ -221,13 +224,16 @@ impl<'p> Pipeline<'p> {
         let empty = b.array("empty", DType::U64, plan.stages.into(), Space::Shared, 8);
         let order = plan.ping_pong.then(|| b.array("order", DType::U64, 2, Space::Shared, 8));
         let space = Builder::space_of_sums(gemm);
-        let sums = b.array("sums", gemm.accumulator(), plan.sums(), space, 16);
+        let memory = (!plan.op.holds_sums()).then(|| Sums::of(b, gemm, plan));
+        // From tensor memory they are loaded some columns at a time.
+        let held = if memory.is_some() { 4 * tensor_memory::EIGHTS } else { plan.sums() };
+        let sums = b.array("sums", gemm.accumulator(), held, space, 16);
         let [share_b, share_a] = plan.cluster.map(i64::from);
         let map = |array, dims: [i64; 2], tile: [i64; 2]| {
             TensorMap::matrix(array, dims.map(|d| d as u64), tile.map(|t| t as u32))
         };
         let gathered = |side, own| wgmma_conditions::boxes(gemm, side, [own, k]).transpose();
-        let places = wgmma_conditions::places(gemm, [m, n]).filter(|_| is_tma).transpose()?;
+        let places = wgmma_conditions::places(gemm, [m, n], plan.op).filter(|_| is_tma).transpose()?;
         let (gathered_a, gathered_b) = (gathered(Factor::A, m)?, gathered(Factor::B, n)?);
         let [a_across, b_across] = [Factor::A, Factor::B].map(|side| wgmma_conditions::across(gemm, side));
         // The products' rows follow each other.
@@ -254,8 +260,8 @@ impl<'p> Pipeline<'p> {
         if is_tma && !wgmma_conditions::by_rows(gemm) {
             let line = wgmma_conditions::box_line(gemm.output);
             maps.push(match (&places, gemm.c_transposed) {
-                (Some(boxes), _) => map_of_boxes(params.out, boxes, [line, 64]),
-                (None, false) => map(params.out, [gemm.n, gemm.batch * gemm.m], [line, 64]),
+                (Some(boxes), _) => map_of_boxes(params.out, boxes, [line, plan.op.rows()]),
+                (None, false) => map(params.out, [gemm.n, gemm.batch * gemm.m], [line, plan.op.rows()]),
                 (None, true) => map(params.out, [gemm.m, gemm.batch * gemm.n], [line, n]),
             });
         }
@@ -301,6 +307,7 @@ impl<'p> Pipeline<'p> {
             empty,
             order,
             sums,
+            memory,
             op: Wgmma {
                 n: n as u32,
                 operand: gemm.operand,
@@ -331,12 +338,15 @@ impl<'p> Pipeline<'p> {
         for (array, i) in self.order.iter().flat_map(|array| [(*array, 0), (*array, 1)]) {
             make.push(Stmt::Group(GroupOp::BarrierInit { barrier: (array, c(i)), arrivals: 1 }));
         }
+        make.extend(self.memory.iter().flat_map(Sums::barriers));
         make.push(Stmt::Group(GroupOp::FenceBarrierInit));
         let mut body = guarded(Cond::Eq(thread(), c(0)), make);
+        body.extend(self.memory.iter().flat_map(Sums::allocate));
         // In a cluster nobody reaches another's barriers before they are made.
         let is_cluster = plan.cluster_size() > 1;
         let meet = Stmt::Group(GroupOp::ClusterBarrier);
         body.push(if is_cluster { meet.clone() } else { Stmt::Barrier });
+        body.extend(self.memory.iter().flat_map(Sums::find));
         let registers = plan.registers(self.gemm);
         let producer = Role {
             name: "producer".into(),
@@ -359,10 +369,11 @@ impl<'p> Pipeline<'p> {
             body: self.consumer(&if plan.consumers > 1 { Index::Var(number) } else { c(0) }),
         };
         let mut roles = vec![producer, consumer];
-        if is_cluster {
-            // Nobody leaves whose barriers another may still arrive at.
+        if is_cluster || self.memory.is_some() {
+            // Nobody leaves whose barriers another may still arrive at, or frees what others read.
             roles.iter_mut().for_each(|role| role.body.push(meet.clone()));
         }
+        roles[0].body.extend(self.memory.iter().flat_map(Sums::free));
         body.push(Stmt::Roles(roles));
         let (name, notes) = title(gemm, plan.partial(), plan.describe());
         let kernel = Kernel {
@@ -435,7 +446,7 @@ impl<'p> Pipeline<'p> {
     }
 
     /// The code for each step along k; where they are the tile's, unrolled by the ring.
-    fn for_each_step(&mut self, work: &Work, code: impl Fn(&mut Self, &Step) -> Vec<Stmt>) -> Vec<Stmt> {
+    pub(super) fn for_each_step(&mut self, work: &Work, code: impl Fn(&mut Self, &Step) -> Vec<Stmt>) -> Vec<Stmt> {
         if let Some(piece) = &work.piece {
             return self.for_each_step_of(piece, code);
         }
@@ -519,12 +530,12 @@ impl<'p> Pipeline<'p> {
         guarded(Cond::Eq(thread(), c(0)), body)
     }
 
-    /// Blocks of 64 rows of a consumer.
+    /// Blocks of an instruction's rows of a consumer.
     pub(super) fn blocks(&self) -> i64 {
         self.plan.row_blocks()
     }
 
-    /// A consumer's first row within the tile, in blocks of 64.
+    /// A consumer's first row within the tile, in blocks of an instruction's.
     pub(super) fn first_block(&self, consumer: &Index) -> Index {
         if self.plan.ping_pong {
             c(0)
@@ -533,8 +544,33 @@ impl<'p> Pipeline<'p> {
         }
     }
 
-    fn consumer(&mut self, number: &Index) -> Vec<Stmt> {
+    /// The operands of an instruction: of a step along k, and a block of rows, of a consumer.
+    pub(super) fn operands(&self, number: &Index, stage: &Index, (step, block): (i64, i64)) -> [Descriptor; 2] {
         let [m, n, k] = self.plan.tile;
+        let stage = mul(stage.clone(), (m + n) * k);
+        [0, 1].map(|i| {
+            let side = &self.sides[i];
+            let constant = side.at_k(step * i64::from(self.op.k()));
+            let row_block = self.plan.op.rows() * side.row(k);
+            let (own, constant) = match i {
+                0 => (mul(self.first_block(number), row_block), constant + block * row_block),
+                _ => (c(0), constant),
+            };
+            let leading = if side.across { (side.span * k * 2) as u32 } else { 16 };
+            let span = (side.span * i64::from(self.gemm.operand.bytes())) as u32;
+            Descriptor {
+                of: self.plan.op,
+                array: self.ring,
+                index: add(add(own, stage.clone()), c(constant)),
+                leading,
+                stride: 8 * span,
+                span,
+            }
+        })
+    }
+
+    fn consumer(&mut self, number: &Index) -> Vec<Stmt> {
+        let [_, n, k] = self.plan.tile;
         let (stages, blocks) = (i64::from(self.plan.stages), self.blocks());
         let (by_rows, eager) = (self.plan.by_rows, self.plan.eager_release);
         let op = self.op;
@@ -564,6 +600,9 @@ impl<'p> Pipeline<'p> {
             }
         };
         let body = self.for_each_tile(Some(number), |this, work| {
+            if let Some(memory) = this.memory.clone() {
+                return this.consume(&memory, number, &member, work);
+            }
             let mut list = this.builder.cleared(sums, blocks * n / 2);
             let registers = this.gemm.sum_registers(blocks * n / 2) as u32;
             list.push(Stmt::Group(GroupOp::MatrixKeep { array: sums, count: registers }));
@@ -573,7 +612,6 @@ impl<'p> Pipeline<'p> {
                 list.push(Stmt::Group(GroupOp::WaitPhase { barrier: (order, number.clone()), parity }));
             }
             list.extend(this.for_each_step(work, |this, at| {
-                let stage = mul(at.stage.clone(), (m + n) * k);
                 let (barrier, parity) = ((this.full, at.stage.clone()), at.parity.clone());
                 let mut list = vec![GroupOp::WaitPhase { barrier, parity }, GroupOp::MatrixFence];
                 let steps = k / i64::from(op.k());
@@ -582,27 +620,8 @@ impl<'p> Pipeline<'p> {
                         true => (number_of % steps, number_of / steps),
                         false => (number_of / blocks, number_of % blocks),
                     };
-                    {
-                        let [a, b] = [0, 1].map(|i| {
-                            let side = &this.sides[i];
-                            let constant = side.at_k(step * i64::from(op.k()));
-                            let row_block = side.row_block(k);
-                            let (own, constant) = match i {
-                                0 => (mul(this.first_block(number), row_block), constant + block * row_block),
-                                _ => (c(0), constant),
-                            };
-                            let leading = if side.across { (side.span * k * 2) as u32 } else { 16 };
-                            let span = (side.span * i64::from(this.gemm.operand.bytes())) as u32;
-                            Descriptor {
-                                array: this.ring,
-                                index: add(add(own, stage.clone()), c(constant)),
-                                leading,
-                                stride: 8 * span,
-                                span,
-                            }
-                        });
-                        list.push(GroupOp::Matrix { op, d: (sums, c(block * n / 2)), a, b });
-                    }
+                    let [a, b] = this.operands(number, &at.stage, (step, block));
+                    list.push(GroupOp::Matrix { op, d: (sums, c(block * n / 2)), a, b });
                 }
                 list.extend([GroupOp::MatrixCommit, GroupOp::MatrixWait(u32::from(!eager))]);
                 let mut list: Vec<Stmt> = list.into_iter().map(Stmt::Group).collect();

@@ -24,7 +24,7 @@ impl Own {
     pub fn of(kernel: &Kernel, sizes: &[usize], double: bool) -> Vec<Own> {
         let shared = || {
             let arrays = kernel.arrays.iter().enumerate();
-            arrays.filter(|(_, a)| a.space == Space::Shared).map(|(i, a)| (i, Tracked::new(a, None, double))).collect()
+            arrays.filter(|(_, a)| matches!(a.space, Space::Shared | Space::Tensor)).map(|(i, a)| (i, Tracked::new(a, None, double))).collect()
         };
         (0..kernel.cluster.max(1))
             .map(|rank| match rank {
@@ -68,6 +68,7 @@ impl<'k> Runner<'k> {
     pub fn run_cluster(&mut self, first: (u32, [u32; 3])) -> Result<(), Fault> {
         let count = self.blocks.len();
         self.phases = Phases::new(self.threads * count);
+        self.tensor_memory = Default::default();
         for rank in 0..count {
             self.enter(rank);
             let [x, y, z] = first.1;
@@ -76,7 +77,7 @@ impl<'k> Runner<'k> {
             self.known.iter_mut().for_each(|k| k.fill(false));
             for (array, memory) in self.kernel.arrays.iter().zip(&mut self.memory) {
                 match (array.space, memory) {
-                    (Space::Shared, Some(m)) => m.clear(),
+                    (Space::Shared | Space::Tensor, Some(m)) => m.clear(),
                     (Space::Global, Some(m)) => m.next_block(),
                     _ => {}
                 }
@@ -112,7 +113,8 @@ impl<'k> Runner<'k> {
                 }
             }
         }
-        self.end_of_cluster()
+        self.end_of_cluster()?;
+        self.end_of_tensor_memory()
     }
 
     /// All that live are at the cluster's barrier: each comes to know what happened before in all of them.

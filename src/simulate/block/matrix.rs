@@ -84,19 +84,19 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Elements of an operand, row by row (A) or column by column (B); counts its wavefronts.
-    fn operand(
+    /// Elements of an operand of a type and so many values of k, row by row (A) or column by column (B); counts its wavefronts.
+    pub(super) fn operand(
         &mut self,
-        op: Wgmma,
+        (dtype, k_extent): (DType, u32),
         d: &Descriptor,
         rows: u32,
         transposed: bool,
         t: usize,
     ) -> Result<Vec<usize>, Fault> {
         let a = self.kernel.array(d.array);
-        if a.space != Space::Shared || a.dtype != op.operand || transposed && a.dtype.bytes() != 2 {
+        if a.space != Space::Shared || a.dtype != dtype || transposed && a.dtype.bytes() != 2 {
             return Err(
-                self.machine("wgmma with an operand that is not in shared memory, of its type, or in its order".into())
+                self.machine("a matrix instruction with an operand that is not in shared memory, of its type, or in its order".into())
             );
         }
         let bytes = u64::from(a.dtype.bytes());
@@ -120,13 +120,13 @@ impl Runner<'_> {
             };
             swizzled(first + at, span)
         };
-        let (taken, least) = chunks(&operand_chunks(rows.into(), op.k().into(), bytes, transposed, place));
+        let (taken, least) = chunks(&operand_chunks(rows.into(), k_extent.into(), bytes, transposed, place));
         let counts = self.here();
         counts.shared_load_wavefronts += taken;
         counts.shared_load_wavefronts_ideal += least;
         let mut list = Vec::new();
         for r in 0..u64::from(rows) {
-            for k in 0..u64::from(op.k()) {
+            for k in 0..u64::from(k_extent) {
                 let element = (place(r, k) - base) / bytes;
                 if element >= a.len {
                     let (array, kind) = (a.name.clone(), FaultKind::OutOfBounds { len: a.len });
@@ -156,8 +156,9 @@ impl Runner<'_> {
         if !self.now.matrix.fenced {
             return Err(self.machine("wgmma without a fence after its registers were touched".into()));
         }
-        let rows = self.operand(op, a, 64, op.a_transposed, first)?;
-        let columns = self.operand(op, b, op.n, op.b_transposed, first)?;
+        let of = (op.operand, op.k());
+        let rows = self.operand(of, a, 64, op.a_transposed, first)?;
+        let columns = self.operand(of, b, op.n, op.b_transposed, first)?;
         let (who, fences) = (self.who(first), self.phases.fences.clone());
         for (array, list) in [(a.array, &rows), (b.array, &columns)] {
             for i in list {

@@ -144,6 +144,7 @@ impl Runner<'_> {
                 Ok(())
             }
             GroupOp::MatrixKeep { .. } => Ok(()),
+            GroupOp::TensorMemory(op) => self.tensor_memory_op(op, mask),
             GroupOp::MatrixFence | GroupOp::MatrixCommit | GroupOp::MatrixWait(_) | GroupOp::Matrix { .. } => {
                 self.matrix_op(op, mask)
             }
@@ -229,7 +230,7 @@ impl Runner<'_> {
     }
 
     /// An arrival at a barrier of a block of the cluster.
-    fn arrive_remote(&mut self, array: ArrayId, index: i64, rank: i64, t: usize) -> Result<(), Fault> {
+    pub(super) fn arrive_remote(&mut self, array: ArrayId, index: i64, rank: i64, t: usize) -> Result<(), Fault> {
         let target = usize::try_from(rank).ok().filter(|r| *r < self.blocks.len());
         let Some(target) = target else {
             return Err(self.machine(format!("an arrival at block {rank} of a cluster of {}", self.blocks.len())));

@@ -153,13 +153,7 @@ impl<'k> Runner<'k> {
 
     /// The role comes to know what happened before.
     pub(super) fn learn(&mut self, known: &[u32]) {
-        self.change_order(|order| {
-            let (first, end) = order.roles.get(order.role).copied().unwrap_or_default();
-            // Of its own threads it knows more than others can tell it.
-            let own = order.horizon[first as usize..end as usize].to_vec();
-            join(&mut order.horizon, known);
-            order.horizon[first as usize..end as usize].copy_from_slice(&own);
-        });
+        self.change_order(|order| join(&mut order.horizon, known));
     }
 
     fn change_order(&mut self, change: impl FnOnce(&mut Order)) {

@@ -4,7 +4,7 @@ use crate::prediction::Infeasible;
 use crate::tensor::kernel::Kernel;
 use crate::tensor::work::{self, Block};
 use crate::Descriptor;
-use satune_ir::term::tensor::Gemm;
+use satune_ir::term::tensor::{Gemm, GroupMma};
 
 /// What is counted of a plan's block: it does not depend on a GPU.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +55,9 @@ impl Inner {
                 mma::inner(plan, gemm, gpu, (&counted.block, tensor), &counted.share)
             }
             Kernel::Wgmma(plan) => {
-                if rates.wgmma_share <= 0.0 || !gpu.tma {
-                    return Err(Infeasible::cores("wgmma", "sm_90a", gpu));
+                let has = GroupMma::of(gpu.arch_number()) == Some(plan.op);
+                if rates.wgmma_share <= 0.0 || !gpu.tma || !has {
+                    return Err(Infeasible::cores(plan.op.name(), plan.op.needs(), gpu));
                 }
                 wgmma::inner(plan, gemm, gpu, &counted.block, flop / (rate * rates.wgmma_share))
             }

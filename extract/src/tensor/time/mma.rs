@@ -109,6 +109,7 @@ pub(in crate::tensor) fn with_share(
         at_once: with_blocks(blocks, gpu),
         k_tiles: counts.k_tiles,
         l2_bytes: counts.end.l2_sectors * 32.0 + counts.k_tiles as f64 * share.l2_bytes,
+        most_resident: i64::MAX,
     };
     Inner::of_block(&facts, gemm, gpu)
 }

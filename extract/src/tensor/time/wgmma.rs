@@ -1,4 +1,4 @@
-//! The time of a block on `wgmma`.
+//! The time of a block on `wgmma` or `tcgen05`.
 use super::{with_blocks, Facts, Inner, Walk, DRAIN};
 use crate::prediction::Infeasible;
 use crate::residency::MOST_REGISTERS;
@@ -6,8 +6,8 @@ use crate::tensor::kernel::of_product;
 use crate::tensor::work::Block;
 use crate::time::{Demand, Moved};
 use crate::Descriptor;
-use satune_ir::term::tensor::wgmma_conditions::{aligned, AlignedRows};
-use satune_ir::term::tensor::{Gemm, WgmmaPlan, MOST_KEPT};
+use satune_ir::term::tensor::wgmma_conditions::{aligned, columns, AlignedRows};
+use satune_ir::term::tensor::{Gemm, GroupMma, WgmmaPlan, MOST_KEPT};
 use satune_ir::term::Side;
 
 /// Instructions of a consumer's warp per tile along k beyond what is counted: waits, a consumer's arrival and the loop; more with
@@ -51,12 +51,22 @@ fn align_ms(copy: &AlignedRows, gemm: &Gemm, gpu: &Descriptor) -> f64 {
     .ms
 }
 
-/// See [`LOOP`] and [`DESCRIPTORS`].
+/// Registers of a thread that loads sums from tensor memory, of which it has some at a time (from ptxas: 74 to 86).
+const BESIDE_TENSOR_MEMORY: i64 = 80;
+
+/// Columns of tensor memory of a multiprocessor.
+const COLUMNS: i64 = 512;
+
+/// See [`LOOP`] and [`DESCRIPTORS`]: of a consumer.
 fn overhead(plan: &WgmmaPlan, gemm: &Gemm) -> f64 {
+    if plan.op == GroupMma::Tcgen05 {
+        // One warp of each consumer has instructions: it waits, and makes each product's descriptors.
+        return LOOP + DESCRIPTORS * plan.instructions(gemm.operand) as f64 / f64::from(plan.stages.max(1));
+    }
     let per_loop = if plan.stream_k { STREAM_LOOP } else { LOOP };
     let instructions = plan.instructions(gemm.operand);
     let per_tile = instructions / if plan.stream_k { 1 } else { i64::from(plan.stages.max(1)) };
-    per_loop + if instructions > MOST_KEPT as i64 { DESCRIPTORS * per_tile as f64 } else { 0.0 }
+    4.0 * (per_loop + if instructions > MOST_KEPT as i64 { DESCRIPTORS * per_tile as f64 } else { 0.0 })
 }
 
 /// A plan's block; `tensor`: clocks of the tensor cores per tile along k.
@@ -70,26 +80,29 @@ pub(super) fn inner(
     let threads = i64::from(plan.threads());
     // Of one consumer the compiler is told to fit one block; of more, registers are dealt out for one.
     let registers = match plan.consumers {
+        1 if plan.op == GroupMma::Tcgen05 => BESIDE_TENSOR_MEMORY,
         1 => (gemm.sum_registers(plan.sums()) + 56 + 7) / 8 * 8,
         _ => 65536 / threads / 8 * 8,
     };
     if registers > MOST_REGISTERS {
         return Err(Infeasible::Registers { registers, most: MOST_REGISTERS, threads: threads as u32 });
     }
-    let warps = f64::from(plan.consumers) * 4.0;
+    let consumers = f64::from(plan.consumers);
     // Of those that arrive the first is among what is beyond the count.
     let at_tile = if plan.ping_pong { 1 } else { plan.consumers };
     let arrivals = f64::from(at_tile * (plan.arrivals() - 1));
-    let issue = (counts.tile.matrix + warps * overhead(plan, gemm) + arrivals) / 4.0 / gpu.issue_efficiency;
+    let issue = (counts.tile.matrix + consumers * overhead(plan, gemm) + arrivals) / 4.0 / gpu.issue_efficiency;
     let shared = counts.tile.shared_load_wavefronts + counts.tile.shared_store_wavefronts;
     // Consumers at work at once hide each other's waits; one that frees its tile at once stands still until then.
     let at_once = if plan.ping_pong { 1.0 } else { f64::from(plan.consumers) };
-    let late = if at_once > 1.0 && !plan.eager_release { LATE } else { 1.0 };
+    let holds = plan.op == GroupMma::Wgmma;
+    let late = if holds && at_once > 1.0 && !plan.eager_release { LATE } else { 1.0 };
     // The copy engine moves its tiles past the load/store units.
     let parts = [late * tensor, issue, shared, 0.0];
     let step = crate::time::largest(&parts);
     let stalls = if plan.eager_release { DRAIN } else { 0.0 };
-    let chain = step / at_once + stalls;
+    // Nobody waits between the products of `tcgen05`, which follow each other.
+    let chain = if holds { step / at_once + stalls } else { step };
     let busy = step.max(chain);
     // A place in the ring is taken until its tile has come and is multiplied. Freed at once, it takes the next tile's way and
     // its multiplication every time round. Freed later, it is so when the next tile is asked for, which is after that has come: where
@@ -100,7 +113,7 @@ pub(super) fn inner(
     let at_once = with_blocks(plan.grid(gemm), gpu);
     let transfer = counts.tile.l2_sectors * 32.0 * at_once / gpu.l2_bytes_per_clock;
     let way = gpu.latency_dram + signal + transfer;
-    let waits = if plan.eager_release { (way + busy) / stages } else { way / (stages - 1.0).max(1.0) };
+    let waits = if plan.eager_release || !holds { (way + busy) / stages } else { way / (stages - 1.0).max(1.0) };
     let facts = Facts {
         tile: of_product(plan.tile, plan.swapped),
         split_k: plan.split_k,
@@ -115,6 +128,7 @@ pub(super) fn inner(
         at_once,
         k_tiles: counts.k_tiles,
         l2_bytes: counts.total().l2_sectors * 32.0,
+        most_resident: if holds { i64::MAX } else { COLUMNS / columns(plan.tile, plan.team()) },
     };
     let block = Inner::of_block(&facts, gemm, gpu)?;
     let stream = plan.dealt(gemm);

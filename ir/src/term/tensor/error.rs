@@ -94,6 +94,9 @@ pub enum TensorError {
     /// More accumulators than registers.
     #[error("{0} accumulators per thread; at most {1} fit")]
     Accumulators(i64, i64),
+    /// More sums than tensor memory holds.
+    #[error("{0} columns of tensor memory per block; at most {1} fit")]
+    Columns(i64, i64),
     /// What the TMA cannot move.
     #[error("the TMA cannot move {0}: {1}")]
     TensorMap(&'static str, &'static str),

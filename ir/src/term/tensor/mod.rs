@@ -1,12 +1,13 @@
 //! Schedules on tensor cores: what is computed, the plans with their legality, and their part of the term language.
 //!
 //! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later) or `wmma` (sm_70 and later),
-//! [`WgmmaPlan`] how on `wgmma` (sm_90a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
+//! [`WgmmaPlan`] how on `wgmma` (sm_90a) or `tcgen05` (sm_100a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
 mod boxes;
 mod epilogue;
 mod error;
 mod gathered;
 mod gemm;
+mod group;
 mod instruction;
 mod mma;
 mod node;
@@ -23,6 +24,7 @@ pub use epilogue::{Epilogue, Read};
 pub use error::TensorError;
 pub use gathered::GatheredMatrix;
 pub use gemm::{Gemm, NotGemm};
+pub use group::{Consumers, GroupMma};
 pub use instruction::{Fragment, Mma, Sync};
 pub(super) use mma::swapped_text;
 pub use mma::{Order, Raster, Store, TensorPlan};
@@ -53,7 +55,7 @@ pub mod mma_conditions {
 pub mod wgmma_conditions {
     pub use super::gemm::multiplies;
     pub use super::wgmma::{
-        across, aligned, box_columns, box_line, boxes, by_rows, cluster, consumers, operands, places, rows, split,
+        across, aligned, box_columns, box_line, boxes, by_rows, cluster, columns, consumers, operands, places, rows, split,
         stages, store, stream_k, sums, tile, tile_k, AlignedRows, BOXES,
     };
 }

@@ -6,9 +6,9 @@
 //! mma.sync:  block  ->  store  ->  ring(stages, k, slack)  ->  warps(count, sets)  ->  A: layout (copies, when, loads)
 //!                                                                              ->  B: the same
 //!                                                                              ->  loop, order of instructions
-//! wgmma:     block(consumers, grid)  ->  store  ->  ring(stages)  ->  consumers  ->  instructions
+//! wgmma, tcgen05: block(consumers, grid)  ->  store  ->  ring(stages)  ->  consumers  ->  instructions
 //! ```
-use super::{CopyOrder, Mma, Order, Store, TensorInstruction, TensorStage, TileLayout, TileStore};
+use super::{Consumers, CopyOrder, Mma, Order, Store, TensorInstruction, TensorStage, TileLayout, TileStore};
 use crate::term::{Place, Side, Stage, State, Team, Tile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,12 +23,10 @@ pub enum TensorNode {
         /// Instruction.
         op: Mma,
     },
-    /// The grid is made of blocks of a producer and some consumers, four warps each, which multiply by `wgmma`.
+    /// The grid is made of blocks of a producer and some consumers, four warps each, which multiply by `wgmma` or `tcgen05`.
     Wgmma {
-        /// Groups of four warps that multiply.
-        consumers: u32,
-        /// They take whole tiles in turn.
-        ping_pong: bool,
+        /// Who multiplies.
+        team: Consumers,
         /// Blocks that walk over the tiles; `None`: one per tile.
         blocks: Option<u32>,
         /// Tiles along m and n whose blocks form a cluster.
@@ -116,9 +114,9 @@ pub enum Matrix {
         /// Matrices that an `ldmatrix` loads.
         matrices: u32,
     },
-    /// `wgmma` of a group of four warps.
+    /// `wgmma` of a group of four warps, or `tcgen05` for it.
     Wgmma {
-        /// Blocks of 64 rows go through all of a tile along k one after the other.
+        /// Blocks of rows go through all of a tile along k one after the other.
         by_rows: bool,
         /// A tile's place in the ring is freed at once.
         eager_release: bool,
@@ -150,8 +148,8 @@ pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<Stat
         (Matrix::Load { matrices }, TensorStage::Load(..)) => {
             state.team == Team::Warp(32) && matches!(matrices, 1 | 2 | 4)
         }
-        (Matrix::Wgmma { .. }, TensorStage::Multiply(TensorInstruction::Wgmma { .. })) => {
-            state.team == Team::Warpgroup && state.tile.m % 64 == 0 && in_shared(state.a) && in_shared(state.b)
+        (Matrix::Wgmma { .. }, TensorStage::Multiply(TensorInstruction::Wgmma(team))) => {
+            state.team == Team::Warpgroup && state.tile.m % team.op.rows() == 0 && in_shared(state.a) && in_shared(state.b)
         }
         _ => false,
     };
@@ -222,12 +220,11 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             (*op == o && b.team == Team::Grid && in_memory(b.c)).then_some(grid)
         }
         (
-            TensorNode::Wgmma { consumers, ping_pong, stream_k, .. },
+            TensorNode::Wgmma { team, stream_k, .. },
             TensorStage::Store(_),
-            TensorInstruction::Wgmma { consumers: c, ping_pong: p },
+            TensorInstruction::Wgmma(own),
         ) => {
-            let team = Team::Cta((c + 1) * 128);
-            let fits = *consumers == c && *ping_pong == p && b.team == team && in_memory(b.c);
+            let fits = *team == own && b.team == Team::Cta((own.count + 1) * 128) && in_memory(b.c);
             // With stream-K the blocks write partial sums of what is, as a whole, C.
             let c = match (stream_k, b.c) {
                 (false, c) => c,
@@ -239,7 +236,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
         (TensorNode::Store { store, to }, TensorStage::Ring(_), TensorInstruction::Mma(_)) => {
             stored(*store != Store::Direct, *to).then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
-        (TensorNode::StoreTile { store, to }, TensorStage::Ring(_), TensorInstruction::Wgmma { .. }) => {
+        (TensorNode::StoreTile { store, to }, TensorStage::Ring(_), TensorInstruction::Wgmma(_)) => {
             let fits = TileStore::of_place(b.c) == *store && stored(*store != TileStore::Direct, *to);
             fits.then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
@@ -249,7 +246,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             // Warps' sums are in registers; whether they go from there by way of shared memory is the ring's matter.
             let fits = match kind {
                 TensorInstruction::Mma(_) => b.c == Place::Local && !in_memory(*c),
-                TensorInstruction::Wgmma { .. } => b.c == *c && *slack == 0 && shared(b.a) && shared(b.b),
+                TensorInstruction::Wgmma(_) => b.c == *c && *slack == 0 && shared(b.a) && shared(b.b),
             };
             let state = next(TensorStage::Ring(kind));
             let tile = Tile { k: *total, ..b.tile };
@@ -258,11 +255,10 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
         (
             TensorNode::Consumers { count, ping_pong },
             TensorStage::Multiply(_),
-            TensorInstruction::Wgmma { consumers, ping_pong: p },
+            TensorInstruction::Wgmma(team),
         ) => {
-            let own = if *ping_pong { 1 } else { i64::from(*count) };
-            let tile = Tile { m: b.tile.m.checked_mul(own)?, ..b.tile };
-            let fits = *count == consumers && *ping_pong == p && b.team == Team::Warpgroup;
+            let tile = Tile { m: b.tile.m.checked_mul(team.at_tile())?, ..b.tile };
+            let fits = *count == team.count && *ping_pong == team.ping_pong && b.team == Team::Warpgroup;
             let stage = TensorStage::Deal { kind, room: false };
             fits.then_some(State { team: Team::Cta((count + 1) * 128), tile, ..next(stage) })
         }
@@ -276,8 +272,8 @@ impl fmt::Display for TensorNode {
             TensorNode::Swap => f.write_str("swap"),
             TensorNode::Mma { op: Mma::Wmma(op) } => write!(f, "cta:wmma:{:?}:{:?}", op.shape, op.operand),
             TensorNode::Mma { op } => write!(f, "cta:mma:{op:?}"),
-            TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k } => {
-                write!(f, "cta:wgmma:{consumers}{}", if *ping_pong { ":in-turn" } else { "" })?;
+            TensorNode::Wgmma { team: Consumers { op, count, ping_pong }, blocks, cluster, stream_k } => {
+                write!(f, "cta:{op}:{count}{}", if *ping_pong { ":in-turn" } else { "" })?;
                 if *cluster != [1, 1] {
                     write!(f, ":cluster:{}x{}", cluster[0], cluster[1])?;
                 }

@@ -122,15 +122,15 @@ impl TensorSchedule {
             }
             (
                 Matrix::Wgmma { by_rows, eager_release, arrive_per_warp },
-                Stage::Tensor(TensorStage::Multiply(TensorInstruction::Wgmma { consumers, ping_pong })),
+                Stage::Tensor(TensorStage::Multiply(TensorInstruction::Wgmma(team))),
             ) => {
-                let own = if ping_pong { 1 } else { i64::from(consumers) };
                 let (grid, cluster, stream_k) = parts.grid.ok_or_else(|| wrong("it has no blocks"))?;
                 let plan = WgmmaPlan {
+                    op: team.op,
                     swapped,
-                    tile: [tile.m * own, tile.n, tile.k],
-                    consumers,
-                    ping_pong,
+                    tile: [tile.m * team.at_tile(), tile.n, tile.k],
+                    consumers: team.count,
+                    ping_pong: team.ping_pong,
                     stages,
                     by_rows,
                     eager_release,

@@ -1,5 +1,5 @@
 //! How far the decisions about a block on tensor cores have come: what the class of a term says of it.
-use super::{Mma, TileLayout};
+use super::{Consumers, Mma, TileLayout};
 use crate::term::Side;
 use serde::{Deserialize, Serialize};
 
@@ -61,13 +61,8 @@ pub enum TensorStage {
 pub enum TensorInstruction {
     /// Warps.
     Mma(Mma),
-    /// A producer and consumers.
-    Wgmma {
-        /// Groups of four warps that multiply.
-        consumers: u32,
-        /// They take whole tiles in turn.
-        ping_pong: bool,
-    },
+    /// A producer and consumers, on `wgmma` or `tcgen05`.
+    Wgmma(Consumers),
 }
 
 impl TensorStage {

@@ -1,26 +1,31 @@
-//! Schedules on `wgmma`, and when they fit.
-use super::{boxes::Part, multiple, tiles, Boxes, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
+//! Schedules on `wgmma` and `tcgen05`, and when they fit.
+use super::{boxes::Part, multiple, tiles, Boxes, Consumers, Gemm, GroupMma, Raster, StreamK, TensorError, MOST_SHARED};
 use crate::term::{Axis, Place, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
 
-/// A schedule on `wgmma`.
+/// A schedule on `wgmma`, or `tcgen05`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WgmmaPlan {
+    /// The instruction that multiplies.
+    #[serde(default, skip_serializing_if = "GroupMma::is_wgmma")]
+    pub op: GroupMma,
     /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C.
     #[serde(default)]
     pub swapped: bool,
     /// Tile of a block: m, n, k. k takes 128 or 256 bytes ([`tile_k`]); n is one instruction's (at most 256).
     pub tile: [i64; 3],
-    /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of 64.
+    /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of the
+    /// instruction's.
     pub consumers: u32,
     /// Instead, each of two consumers takes whole tiles, in turn: one multiplies while the other stores.
     pub ping_pong: bool,
     /// Tiles in the ring, 2 at least.
     pub stages: u32,
-    /// Whether a consumer's blocks of 64 rows go through all of a tile along k one after the other (else step by step).
+    /// Whether a consumer's blocks of rows go through all of a tile along k one after the other (else step by step).
     pub by_rows: bool,
-    /// Whether a consumer waits for a tile's instructions at once and frees its place in the ring (else one tile later).
+    /// Whether a consumer waits for a tile's instructions at once and frees its place in the ring (else one tile later). Of `tcgen05`
+    /// the instructions say so themselves, and nobody waits.
     pub eager_release: bool,
     /// Whether each warp of a consumer says that a tile has been read (else one thread for its four warps).
     #[serde(default)]
@@ -51,7 +56,7 @@ pub enum TileStore {
     /// Into shared memory (16-bit types by `stmatrix`), from there by the TMA; where that does not take C's rows ([`by_rows`]), by the
     /// threads, row by row.
     Tma,
-    /// The same box by box of 64 rows and 128 bytes: shared memory has room for two of each consumer, not for the whole tile.
+    /// The same box by box of an instruction's rows and 128 bytes: shared memory has room for two of each consumer, not for the whole tile.
     Boxes,
 }
 
@@ -87,14 +92,16 @@ const BOX_COLUMNS: [i64; 3] = [64, 32, 16];
 /// Spans of a tile along k, at most. Two halve the barriers per value of k, for places in the ring twice as large.
 const MOST_SPANS: i64 = 2;
 
-/// Lines of C of a box in which the TMA stores it, and how many of a consumer are in shared memory where they go one by one.
-const BOX: i64 = 64;
+/// Boxes of C of a consumer that are in shared memory where they go one by one: each has lines for an instruction's rows.
 pub const BOXES: i64 = 2;
 
 /// Elements of a line of a box in which the TMA stores results of a type: what the swizzle permutes.
 pub fn box_line(output: DType) -> i64 {
     SPAN / i64::from(output.bytes()).max(1)
 }
+
+/// Columns of tensor memory of a multiprocessor: 128 lanes of 32 bits each.
+const COLUMNS: i64 = 512;
 
 /// Blocks of a cluster that every GPU with clusters runs, at most.
 const MOST_CLUSTER: u32 = 8;
@@ -115,6 +122,7 @@ impl WgmmaPlan {
     /// A plan without any refinement: a block per tile, in rows, which stores its sums itself.
     pub fn plain(tile: [i64; 3], consumers: u32, stages: u32) -> WgmmaPlan {
         WgmmaPlan {
+            op: GroupMma::Wgmma,
             swapped: false,
             tile,
             consumers,
@@ -132,6 +140,12 @@ impl WgmmaPlan {
         }
     }
 
+    /// The same of a team.
+    pub fn of_team(team: Consumers, tile: [i64; 3], stages: u32) -> WgmmaPlan {
+        let Consumers { op, count, ping_pong } = team;
+        WgmmaPlan { op, ping_pong, ..WgmmaPlan::plain(tile, count, stages) }
+    }
+
     /// Whether the plan fits the problem.
     ///
     /// # Errors
@@ -139,19 +153,25 @@ impl WgmmaPlan {
     pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
         let gemm = &*gemm.oriented(self.swapped);
         gemm.check()?;
-        operands(gemm)?;
-        consumers(self.consumers, self.ping_pong)?;
+        operands(gemm, self.op)?;
+        consumers(self.team())?;
+        order(self)?;
         stages(self.stages)?;
-        tile(gemm, self.tile, self.consumers, self.ping_pong)?;
+        tile(gemm, self.tile, self.team())?;
         multiple("raster group", self.raster.group, 1)?;
         multiple("split_k", self.split_k, 1)?;
         split(gemm, self.tile[2], self.split_k)?;
         rows(gemm)?;
-        store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]], 64 * self.row_blocks())?;
-        sums(gemm, self.tile, self.consumers, self.ping_pong)?;
+        store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]], self.team())?;
+        sums(gemm, self.tile, self.team())?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
         stream_k(self, gemm)?;
         super::shared::shared_fits(self.shared_bytes(gemm), MOST_SHARED)
+    }
+
+    /// Who multiplies.
+    pub fn team(&self) -> Consumers {
+        Consumers { op: self.op, count: self.consumers, ping_pong: self.ping_pong }
     }
 
     /// Threads of a block.
@@ -161,12 +181,13 @@ impl WgmmaPlan {
 
     /// Registers of a producer's and of a consumer's thread, where they part with the launch's.
     pub fn registers(&self, gemm: &Gemm) -> Option<(u32, u32)> {
-        registers(self.consumers, gemm.sum_registers(self.sums()))
+        // Sums in tensor memory leave the launch's registers enough.
+        registers(self.consumers, gemm.sum_registers(self.sums())).filter(|_| self.op.holds_sums())
     }
 
-    /// Sums that a consumer's thread holds.
+    /// Sums of a consumer, for each of its threads.
     pub fn sums(&self) -> i64 {
-        self.row_blocks() * self.tile[1] / 2
+        self.row_blocks() * self.op.rows() * self.tile[1] / GROUP
     }
 
     /// Shared memory per block, bytes.
@@ -174,6 +195,8 @@ impl WgmmaPlan {
         let [m, n, k] = self.tile;
         let step = (m + n) * k * i64::from(gemm.operand.bytes());
         let ring = i64::from(self.stages) * (step + 16) + if self.ping_pong { 16 } else { 0 };
+        // Where tensor memory begins, and a barrier that says when a consumer's sums are there.
+        let ring = ring + if self.op.holds_sums() { 0 } else { 8 + 8 * i64::from(self.consumers) };
         ring + i64::from(self.consumers) * self.staged(gemm.output) * i64::from(gemm.output.bytes())
     }
 
@@ -181,8 +204,8 @@ impl WgmmaPlan {
     pub fn staged(&self, output: DType) -> i64 {
         match self.store {
             TileStore::Direct => 0,
-            TileStore::Tma => self.row_blocks() * BOX * self.tile[1],
-            TileStore::Boxes => BOXES * BOX * box_line(output),
+            TileStore::Tma => self.row_blocks() * self.op.rows() * self.tile[1],
+            TileStore::Boxes => BOXES * self.op.rows() * box_line(output),
         }
     }
 
@@ -221,12 +244,12 @@ impl WgmmaPlan {
 
     /// Tiles of C that are in work at once.
     pub fn parts(&self) -> i64 {
-        parts(self.consumers, self.ping_pong)
+        self.team().tiles()
     }
 
-    /// Blocks of 64 rows of a consumer.
+    /// Blocks of an instruction's rows of a consumer.
     pub fn row_blocks(&self) -> i64 {
-        self.tile[0] * self.parts() / i64::from(self.consumers.max(1)) / 64
+        self.team().row_blocks(self.tile[0])
     }
 
     /// Different instructions of a consumer in its loop over k, which is unrolled by the ring's length; stream-K's is not.
@@ -252,7 +275,9 @@ impl WgmmaPlan {
         let [m, n, k] = self.tile;
         vec![
             format!(
-                "wgmma m64n{n}{}, {}{}{}{}",
+                "{} m{}n{n}{}, {}{}{}{}",
+                self.op,
+                self.op.rows(),
                 super::mma::swapped_text(self.swapped),
                 self.raster.oriented(self.swapped).text(),
                 match self.cluster {
@@ -269,27 +294,24 @@ impl WgmmaPlan {
             format!(
                 "block tile {m}x{n}, k {k} (TMA, {} stages, freed {}{}), {} threads",
                 self.stages,
-                if self.eager_release { "at once" } else { "a tile later" },
+                match (self.op.holds_sums(), self.eager_release) {
+                    (false, _) => "by its instructions",
+                    (true, true) => "at once",
+                    (true, false) => "a tile later",
+                },
                 if self.arrive_per_warp { ", an arrival per warp" } else { "" },
                 self.threads()
             ),
             format!(
-                "{} consumers{} of {} x 64 rows{}; C {}",
+                "{} consumers{} of {} x {} rows{}; C {}",
                 self.consumers,
                 if self.ping_pong { " in turn" } else { "" },
                 self.row_blocks(),
+                self.op.rows(),
                 if self.by_rows && self.row_blocks() > 1 { ", one after the other" } else { "" },
                 self.store.text()
             ),
         ]
-    }
-}
-
-fn parts(consumers: u32, ping_pong: bool) -> i64 {
-    if ping_pong {
-        i64::from(consumers)
-    } else {
-        1
     }
 }
 
@@ -314,22 +336,35 @@ fn registers(consumers: u32, sums: i64) -> Option<(u32, u32)> {
 }
 
 /// The instruction takes the problem's operands, in their order of storage.
-pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
+pub fn operands(gemm: &Gemm, op: GroupMma) -> Result<(), TensorError> {
     if !super::gemm::multiplies(gemm.operand) {
-        return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
+        return Err(TensorError::OperandType { instruction: op.name().into(), operand: gemm.operand });
+    }
+    // Sums of 16 bits stand by pairs in the registers of `wgmma`, and one by one in tensor memory.
+    if gemm.f16_sums && !op.holds_sums() {
+        let sums = [DType::F32, DType::F16];
+        return Err(TensorError::SumType { instruction: op.name().into(), sums });
     }
     for (name, side) in [("A", Side::A), ("B", Side::B)] {
         if across(gemm, side) && gemm.operand.bytes() != 2 {
-            return Err(TensorError::Order { instruction: "wgmma", operand: gemm.operand, side: name });
+            return Err(TensorError::Order { instruction: op.name(), operand: gemm.operand, side: name });
         }
     }
     Ok(())
 }
 
+/// What only `wgmma` leaves open: its instructions' order, and who frees places in the ring.
+fn order(plan: &WgmmaPlan) -> Result<(), TensorError> {
+    if !plan.op.holds_sums() && (plan.by_rows || plan.eager_release || plan.arrive_per_warp) {
+        return Err(TensorError::Loop("the instructions of tcgen05 free a tile's place themselves, in their one order"));
+    }
+    Ok(())
+}
+
 /// One to three consumers; two where they take turns.
-pub fn consumers(consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
-    if !(1..=3).contains(&consumers) || ping_pong && consumers != 2 {
-        return Err(TensorError::Threads((i64::from(consumers) + 1) * GROUP));
+pub fn consumers(team: Consumers) -> Result<(), TensorError> {
+    if !(1..=3).contains(&team.count) || team.ping_pong && team.count != 2 {
+        return Err(TensorError::Threads((i64::from(team.count) + 1) * GROUP));
     }
     Ok(())
 }
@@ -344,10 +379,11 @@ pub fn stages(stages: u32) -> Result<(), TensorError> {
 }
 
 /// Whole instructions make the tile; the TMA moves it.
-pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
-    multiple("block tile m", m, 64 * i64::from(consumers) / parts(consumers, ping_pong))?;
+pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], team: Consumers) -> Result<(), TensorError> {
+    multiple("block tile m", m, team.op.rows() * team.at_tile())?;
     let step = match (across(gemm, Side::B), gemm.operand) {
         (true, _) => BOX_COLUMNS[2],
+        _ if team.op == GroupMma::Tcgen05 => 16,
         (false, DType::I8) if n > 32 => 16,
         (false, _) => 8,
     };
@@ -550,13 +586,13 @@ pub fn by_rows(gemm: &Gemm) -> bool {
     gemm.placed.is_none() && !gemm.c_transposed && gemm.c_pitch() * bytes % 16 != 0
 }
 
-/// C can be written so; `is_split`: what is written are sums of a part of k; `rows`: of a consumer.
+/// C can be written so; `is_split`: what is written are sums of a part of k.
 pub fn store(
     gemm: &Gemm,
     store: TileStore,
     is_split: bool,
     [tile_m, tile_n]: [i64; 2],
-    rows: i64,
+    team: Consumers,
 ) -> Result<(), TensorError> {
     if store == TileStore::Direct {
         return Ok(());
@@ -564,7 +600,7 @@ pub fn store(
     if is_split {
         return Err(TensorError::Store("split-K stores its sums at once"));
     }
-    if let Some(boxes) = places(gemm, [tile_m, tile_n]) {
+    if let Some(boxes) = places(gemm, [tile_m, tile_n], team.op) {
         boxes?;
     } else if !by_rows(gemm) {
         whole_chunks("C", gemm.c_pitch() * i64::from(gemm.output.bytes()))?;
@@ -590,18 +626,19 @@ pub fn store(
     if store == TileStore::Boxes && gemm.c_transposed {
         return Err(TensorError::Store("boxes go one by one where rows of C are rows of memory"));
     }
-    if store == TileStore::Boxes && rows * tile_n <= BOXES * BOX * box_line(gemm.output) {
+    if store == TileStore::Boxes && team.row_blocks(tile_m) * tile_n <= BOXES * box_line(gemm.output) {
         return Err(TensorError::Store("a consumer has no more boxes than shared memory holds"));
     }
     Ok(())
 }
 
-/// How the TMA stores a result whose elements have places, in boxes of 64 rows and 128 bytes. `None`: memory holds it as a matrix.
-pub fn places(gemm: &Gemm, tile: [i64; 2]) -> Option<Result<Boxes, TensorError>> {
+/// How the TMA stores a result whose elements have places, in boxes of an instruction's rows and 128 bytes. `None`: memory
+/// holds it as a matrix.
+pub fn places(gemm: &Gemm, tile: [i64; 2], op: GroupMma) -> Option<Result<Boxes, TensorError>> {
     let placed = gemm.placed.as_ref()?;
     let bytes = i64::from(gemm.output.bytes());
     let columns = box_line(gemm.output);
-    let part = Part { own: Axis::M, other: Axis::N, rows: BOX, columns, across: false, bytes };
+    let part = Part { own: Axis::M, other: Axis::N, rows: op.rows(), columns, across: false, bytes };
     if gemm.c_transposed {
         return Some(Err(TensorError::Store("the TMA stores rows of C to their places, and not columns")));
     }
@@ -614,9 +651,19 @@ pub fn places(gemm: &Gemm, tile: [i64; 2]) -> Option<Result<Boxes, TensorError>>
     }))
 }
 
-/// A consumer's sums fit its registers.
-pub fn sums(gemm: &Gemm, [m, n, _]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
-    let row_blocks = m * parts(consumers, ping_pong) / i64::from(consumers.max(1)) / 64;
+/// Columns of tensor memory that a block takes: a power of two, 32 at least (PTX ISA, `tcgen05.alloc`).
+pub fn columns([m, n, _]: [i64; 3], team: Consumers) -> i64 {
+    (m / team.op.rows() * n * team.tiles()).unsigned_abs().next_power_of_two().max(32) as i64
+}
+
+/// A consumer's sums fit its registers, or those of all of them tensor memory.
+pub fn sums(gemm: &Gemm, [m, n, k]: [i64; 3], team: Consumers) -> Result<(), TensorError> {
+    let consumers = team.count;
+    if !team.op.holds_sums() {
+        let columns = columns([m, n, k], team);
+        return if columns > COLUMNS { Err(TensorError::Columns(columns, COLUMNS)) } else { Ok(()) };
+    }
+    let row_blocks = team.row_blocks(m);
     let of_instruction = gemm.sum_registers(n / 2);
     let sums = row_blocks * of_instruction;
     let most = registers(consumers, sums).map_or(255, |r| i64::from(r.1)) - BESIDE_SUMS;

@@ -213,15 +213,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The sums in registers of warps, `c_fragment` being what copies them to their place; the epilogue goes there.
-    pub fn cache_sums(&mut self, main: &str) {
+    /// The sums in registers of warps or in tensor memory, `c_fragment` being what copies them to their place; the epilogue goes there.
+    pub fn cache_sums(&mut self, main: &str, scope: &str) {
         if self.pads_sums() && self.split_k == 1 {
             // The padded sums are the program's own already.
-            self.call("set_scope", [var(main), json!(0), json!("warp")]);
+            self.call("set_scope", [var(main), json!(0), json!(scope)]);
             let copy = self.sums_copy();
             self.named("get_sblock", [json!(copy)], "c_fragment");
         } else {
-            self.named("cache_write", [var(main), json!(0), json!("warp")], "c_fragment");
+            self.named("cache_write", [var(main), json!(0), json!(scope)], "c_fragment");
         }
         self.epilogue_of_sums();
     }
@@ -310,10 +310,24 @@ impl<'a> Writer<'a> {
     /// transform_layout of the sums: tiles of 16 x 8, the lanes and registers that instructions have them in.
     pub fn sums_in_registers(&mut self, main: &str) {
         let [lane, register] = places::held(Mma::F16, Fragment::D, ["m", "n"], false);
-        let part = if self.split_k > 1 { "part, " } else { "" };
+        let (before, dims) = self.dims_of_sums();
+        let batches = self.batches();
+        self.map(main, format!("lambda {before}{dims}: ({before}{batches}m // 16, n // 8, {lane}, {register})"));
+    }
+
+    /// transform_layout of the sums where memory has their columns first: tensor memory has rows and columns.
+    pub fn sums_in_rows(&mut self, main: &str) {
+        let (before, dims) = self.dims_of_sums();
+        let in_rows = format!("{}m, n", self.batches());
+        if dims != in_rows {
+            self.map(main, format!("lambda {before}{dims}: ({before}{in_rows})"));
+        }
+    }
+
+    /// What stands before the dimensions of sums, and these as memory has them.
+    fn dims_of_sums(&self) -> (&'static str, String) {
         let dims: Vec<String> = self.contraction.c.dims.iter().map(Axis::to_string).collect();
-        let (dims, batches) = (dims.join(", "), self.batches());
-        self.map(main, format!("lambda {part}{dims}: ({part}{batches}m // 16, n // 8, {lane}, {register})"));
+        (if self.split_k > 1 { "part, " } else { "" }, dims.join(", "))
     }
 
     /// decompose_reduction and tensorize: what clears an instruction's sums, and the instruction, from its outermost loop.

@@ -31,7 +31,7 @@ pub(super) struct MmaWriter<'a> {
 impl MmaWriter<'_> {
     fn write(&mut self) {
         let main = self.base.begin();
-        self.base.cache_sums(main);
+        self.base.cache_sums(main, "warp");
         if self.plan.store != Store::Direct {
             self.base.cache_tile();
         }

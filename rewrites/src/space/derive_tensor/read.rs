@@ -7,6 +7,7 @@ mod copies;
 
 use super::{key, tensor_trace};
 use crate::index_map::value_of;
+use crate::intrinsics::tcgen05::Tcgen05;
 use crate::intrinsics::wgmma::Wgmma;
 use crate::intrinsics::{self, mma_sync, wmma};
 use crate::keys;
@@ -15,7 +16,7 @@ use crate::schedule::Schedule as Scheduled;
 use crate::space::unread::{wrong, Read};
 use crate::tree;
 use satune_ir::affine::constant;
-use satune_ir::term::tensor::{Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{Gemm, GroupMma, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileStore, WgmmaPlan};
 use satune_ir::term::{Contraction, Schedule, Side};
 use satune_ir::{
     structural, visit, Annotations, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt, VarId,
@@ -74,7 +75,8 @@ pub(in crate::space) fn multiplies(program: &Program, part: &Stmt) -> bool {
 #[derive(Clone, Copy)]
 enum Op {
     Mma(Mma),
-    Wgmma(Wgmma),
+    /// `wgmma` or `tcgen05`: columns, and values of k.
+    Group(GroupMma, [i64; 2]),
 }
 
 /// The instruction that a block is, and the buffers that it accesses.
@@ -82,7 +84,9 @@ fn operation(program: &Program, realize: &BlockRealize) -> Option<(Op, [BufferId
     let (intrinsic, buffers) = intrinsics::of_block(program, &realize.block)?;
     let mma = Mma::SYNC.into_iter().find(|op| mma_sync::name(*op) == intrinsic.name);
     let mma = mma.or_else(|| wmma::named(&intrinsic.name).map(Mma::Wmma)).map(Op::Mma);
-    let op = mma.or_else(|| Wgmma::named(&intrinsic.name).map(Op::Wgmma))?;
+    let wgmma = || Wgmma::named(&intrinsic.name).map(|op| Op::Group(GroupMma::Wgmma, [op.n, op.k()]));
+    let tcgen05 = || Tcgen05::named(&intrinsic.name).map(|op| Op::Group(GroupMma::Tcgen05, [op.n, op.k()]));
+    let op = mma.or_else(wgmma).or_else(tcgen05)?;
     Some((op, buffers.try_into().ok()?))
 }
 
@@ -153,7 +157,7 @@ impl<'p> Reader<'p> {
         let oriented = Reader { gemm, ..*self };
         match instruction.op {
             Op::Mma(op) => oriented.mma(op, &instruction, &nest).map(Schedule::Mma),
-            Op::Wgmma(op) => oriented.wgmma(op, &instruction, &nest).map(Schedule::Wgmma),
+            Op::Group(op, extents) => oriented.group(op, extents, &instruction, &nest).map(Schedule::Wgmma),
         }
     }
 
@@ -188,7 +192,7 @@ impl<'p> Reader<'p> {
             (Some(one), None) => Ok(one),
             (None, _) => wrong(
                 format!("block `{}`", self.contraction.block_name),
-                "it is not tensorized with an instruction of mma.sync m16n8kK, wmma or wgmma m64nNkK",
+                "it is not tensorized with an instruction of mma.sync m16n8kK, wmma, wgmma m64nNkK or tcgen05 m128nNkK",
             ),
             (_, Some(second)) => {
                 wrong(format!("block `{}`", second.realize.block.name), "a second block multiplies on tensor cores")
@@ -206,7 +210,7 @@ impl<'p> Reader<'p> {
         let place = format!("block `{}`", instruction.realize.block.name);
         let (team, inner) = match instruction.op {
             Op::Mma(_) => ("warps", "steps along k, and instructions along m and n"),
-            Op::Wgmma(_) => ("consumers", "steps along k, and blocks of 64 rows"),
+            Op::Group(..) => ("consumers", "steps along k, and blocks of rows"),
         };
         let [block, first, tile, inner @ ..] = loops else {
             return wrong(
@@ -353,7 +357,13 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn wgmma(&self, op: Wgmma, instruction: &Instruction<'p>, nest: &Nest<'_>) -> Read<WgmmaPlan> {
+    fn group(
+        &self,
+        op: GroupMma,
+        [n, values]: [i64; 2],
+        instruction: &Instruction<'p>,
+        nest: &Nest<'_>,
+    ) -> Read<WgmmaPlan> {
         let [_, _, c] = instruction.buffers;
         let &[first, second] = nest.inner else { return wrong(name_of(nest.tile), "it has no two loops below") };
         let vars = instruction.realize.block.iter_vars.iter().zip(&instruction.realize.iter_values);
@@ -369,8 +379,9 @@ impl<'p> Reader<'p> {
         let cluster = [key::small(&grid, of_grid, keys::CLUSTER_M)?, key::small(&grid, of_grid, keys::CLUSTER_N)?];
         let (ring, of_ring) = (name_of(nest.tile), &nest.tile.annotations);
         Ok(WgmmaPlan {
+            op,
             swapped: self.gemm.swapped,
-            tile: [64 * extent(rows)? * together, op.n, extent(step)? * op.k()],
+            tile: [op.rows() * extent(rows)? * together, n, extent(step)? * values],
             consumers: consumers.or_else(|_| wrong(name_of(nest.team), "there are 1 to 3 consumers"))?,
             ping_pong,
             stages: self.stages(nest)?,
@@ -400,7 +411,10 @@ impl<'p> Reader<'p> {
     /// Parts of k: the first dimension of partial sums.
     fn parts(&self, instruction: &Instruction<'p>, sums: BufferId) -> Read<i64> {
         let shape = &self.program.buffer(sums).shape;
-        let is_matrix = matches!(instruction.op, Op::Mma(op) if op.wmma().is_some());
+        let is_matrix = match instruction.op {
+            Op::Mma(op) => op.wmma().is_some(),
+            Op::Group(op, _) => !op.holds_sums(),
+        };
         // Of one product, and one part of k.
         let own = if is_matrix { 2 } else { 4 };
         match shape.len().checked_sub(own + self.batches()) {

@@ -1,12 +1,13 @@
-//! The trace of a plan on `wgmma`.
+//! The trace of a plan on `wgmma` or `tcgen05`.
 use super::common::{shared, Product, Writer, SIDES};
 use super::error::Untraced;
+use crate::intrinsics::tcgen05::{self, Tcgen05};
 use crate::intrinsics::wgmma::Wgmma;
 use crate::keys;
 use crate::space::gather::GatherWriter;
 use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
-use satune_ir::term::tensor::{wgmma_conditions, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{wgmma_conditions, GroupMma, TileStore, WgmmaPlan};
 use serde_json::{json, Value};
 
 /// Makes the trace.
@@ -15,11 +16,21 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     plan.check(gemm)?;
     let [a_across, b_across] = SIDES.map(|side| wgmma_conditions::across(gemm, side));
     let transposed = [a_across, !b_across];
-    let op = Wgmma { n: plan.tile[1], types: gemm.types(), transposed };
+    let (n, types) = (plan.tile[1], gemm.types());
+    let (k, names) = match plan.op {
+        GroupMma::Wgmma => {
+            let op = Wgmma { n, types, transposed };
+            (op.k(), (op.fill_name(), op.name()))
+        }
+        GroupMma::Tcgen05 => {
+            let op = Tcgen05 { n, types, transposed };
+            (op.k(), (op.fill_name(), op.name()))
+        }
+    };
     let mut base = Writer::new(product, plan.tile, plan.split_k);
     base.aligned = SIDES.map(|side| wgmma_conditions::aligned(gemm, side));
     let main = base.begin();
-    base.cache_sums(main);
+    base.cache_sums(main, if plan.op.holds_sums() { "warp" } else { tcgen05::SCOPE });
     let by_shared = plan.store != TileStore::Direct;
     if by_shared {
         base.cache_tile();
@@ -28,7 +39,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
         base.cache_operand(main, side);
     }
     base.inlined(base.contraction);
-    nest(&mut base, plan, op.k());
+    nest(&mut base, plan, k);
     for side in SIDES {
         base.call("compute_at", [var(shared(side)), var("k_tile"), json!(true)]);
         base.note(shared(side), keys::TMA, 1);
@@ -43,14 +54,17 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_ASYNC), json!([0])]);
     base.note("k_tile", keys::EAGER_RELEASE, plan.eager_release.into());
     base.note("k_tile", keys::ARRIVE_PER_WARP, plan.arrive_per_warp.into());
-    base.sums_in_registers(main);
+    match plan.op {
+        GroupMma::Wgmma => base.sums_in_registers(main),
+        GroupMma::Tcgen05 => base.sums_in_rows(main),
+    }
     base.finish();
-    base.instructions(main, "m_row", (op.fill_name(), op.name()));
+    base.instructions(main, "m_row", names);
     base.spread_copies();
     Ok(base.in_parts())
 }
 
-/// The loops: blocks, consumers, tiles and steps along k, blocks of 64 rows; and what is said about the blocks.
+/// The loops: blocks, consumers, tiles and steps along k, blocks of an instruction's rows; and what is said about the blocks.
 fn nest(base: &mut Writer<'_>, plan: &WgmmaPlan, k: i64) {
     let consumers = if plan.ping_pong { 1 } else { i64::from(plan.consumers) };
     base.begin_loops();
@@ -60,7 +74,7 @@ fn nest(base: &mut Writer<'_>, plan: &WgmmaPlan, k: i64) {
         base.split_into(var(axis), factors, &names);
     };
     let rows = ["m_block", "consumer", "m_instruction", "m_row"];
-    split("l_m", &[consumers, plan.row_blocks(), 64], &rows);
+    split("l_m", &[consumers, plan.row_blocks(), plan.op.rows()], &rows);
     split("l_n", &[plan.tile[1]], &["n_block", "n_column"]);
     split("l_k", &[plan.tile[2] / k, k], &["k_tile", "k_step", "k_lane"]);
     let blocks = base.blocks(plan.raster);

@@ -3,7 +3,7 @@
 use super::super::fixed::Fixed;
 use super::Multiplier;
 use satune_ir::term::tensor::{
-    mma_conditions as mma, wgmma_conditions as wgmma, Gemm, Mma, OperandPlan, Raster, Store, TensorError, TensorPlan,
+    mma_conditions as mma, wgmma_conditions as wgmma, Consumers, Gemm, Mma, OperandPlan, Raster, Store, TensorError, TensorPlan,
     TileLayout, TileStore, WgmmaPlan,
 };
 use satune_ir::term::{Contraction, Pair, Pipe, Side};
@@ -114,12 +114,16 @@ impl Products {
             }
             (Multiplier::Mma, Some(op)) => op.wmma().is_some() || menu.mma.is_some(),
             (Multiplier::Mma, None) => menu.mma.is_some() || wmma,
-            _ => menu.wgmma,
+            _ => menu.group.is_some_and(|op| fixed.wgmma.op.is_none_or(|asked| asked == op)),
         };
         if !offered {
             let operand = self.gemm.operand;
             let native = |arch| Mma::of([operand, self.gemm.accumulator()], arch).is_some();
-            let there = if kind == Multiplier::Mma { self.cores.mma.is_some_and(native) } else { self.cores.wgmma };
+            let asked = fixed.wgmma.op.or(self.cores.group).unwrap_or_default();
+            let there = match kind {
+                Multiplier::Mma => self.cores.mma.is_some_and(native),
+                _ => self.cores.group == Some(asked),
+            };
             out.push(if there {
                 format!(
                     "operands in {operand:?} are rounded to tf32 only where the program says so (`gemm:M,N,K,tf32`)"
@@ -127,7 +131,7 @@ impl Products {
             } else if kind == Multiplier::Mma {
                 format!("the GPU has no mma.sync of {operand:?}")
             } else {
-                "the GPU has no wgmma".into()
+                format!("the GPU has no {asked}")
             });
             return out;
         }
@@ -203,13 +207,14 @@ impl Products {
         let f = &fixed.wgmma;
         let k = fixed.k.unwrap_or(wgmma::tile_k(self.gemm.operand, 1));
         let stages = self.stages(fixed);
-        let teams: Vec<(u32, bool)> = match f.consumers {
+        let op = f.op.or(self.menu.group).unwrap_or_default();
+        let teams: Vec<Consumers> = match f.consumers {
             Some(consumers) => vec![consumers],
             None => self.menu.consumers.clone(),
         }
         .into_iter()
-        .flat_map(|consumers| [false, true].map(|turn| (consumers, turn)))
-        .filter(|(_, turn)| f.in_turn.is_none_or(|t| t == *turn))
+        .flat_map(|count| [false, true].map(|ping_pong| Consumers { op, count, ping_pong }))
+        .filter(|team| f.in_turn.is_none_or(|turn| turn == team.ping_pong))
         .collect();
         let grids = match f.grid {
             Some(grid) => vec![grid],
@@ -222,18 +227,17 @@ impl Products {
         let stores = f.store.map_or(vec![TileStore::Direct, TileStore::Tma, TileStore::Boxes], |store| vec![store]);
         let mut plans = Vec::new();
         for tile in self.tiles(fixed) {
-            for (consumers, ping_pong) in &teams {
+            for team in &teams {
                 let ways = grids.iter().flat_map(|grid| stores.iter().map(move |store| (*grid, *store)));
                 plans.extend(ways.map(|(blocks, store)| WgmmaPlan {
                     swapped: self.swaps(fixed),
-                    ping_pong: *ping_pong,
                     blocks,
                     store,
                     cluster: f.cluster.unwrap_or([1, 1]),
                     split_k: fixed.split.unwrap_or(1),
                     stream_k: f.stream_k.unwrap_or(false),
                     raster: Raster::rows(1),
-                    ..WgmmaPlan::plain([tile.m, tile.n, k], *consumers, stages)
+                    ..WgmmaPlan::of_team(*team, [tile.m, tile.n, k], stages)
                 }));
             }
         }
@@ -244,11 +248,11 @@ impl Products {
         let (gemm, most) = (&*self.gemm.oriented(self.swaps(fixed)), self.limits.shared_bytes);
         let part = self.part(fixed);
         let conditions: Vec<Condition<'_, WgmmaPlan>> = vec![
-            Box::new(|_| wgmma::operands(gemm)),
+            Box::new(|p| wgmma::operands(gemm, p.op)),
             Box::new(|_| wgmma::rows(gemm)),
-            Box::new(|p| wgmma::consumers(p.consumers, p.ping_pong)),
-            Box::new(|p| wgmma::tile(gemm, p.tile, p.consumers, p.ping_pong)),
-            Box::new(|p| wgmma::sums(gemm, p.tile, p.consumers, p.ping_pong)),
+            Box::new(|p| wgmma::consumers(p.team())),
+            Box::new(|p| wgmma::tile(gemm, p.tile, p.team())),
+            Box::new(|p| wgmma::sums(gemm, p.tile, p.team())),
             Box::new(|p| wgmma::stages(p.stages)),
             Box::new(|p| mma::shared_fits(p.shared_bytes(gemm), most)),
             Box::new(|p| wgmma::cluster(gemm, p.tile, p.cluster, p.blocks)),
@@ -260,7 +264,7 @@ impl Products {
             }),
             Box::new(|p| wgmma::split(gemm, p.tile[2], p.split_k)),
             Box::new(move |p| mma::whole_parts(gemm, part, p.tile[2])),
-            Box::new(|p| wgmma::store(gemm, p.store, p.partial(), [p.tile[0], p.tile[1]], 64 * p.row_blocks())),
+            Box::new(|p| wgmma::store(gemm, p.store, p.partial(), [p.tile[0], p.tile[1]], p.team())),
         ];
         refused(&self.wgmma_plans(fixed), &conditions)
     }

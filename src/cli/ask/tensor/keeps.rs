@@ -87,9 +87,10 @@ impl Fixed {
         }
     }
 
-    /// Every decision of a plan on `wgmma`.
+    /// Every decision of a plan on `wgmma` or `tcgen05`.
     pub fn of_wgmma(plan: &WgmmaPlan) -> Fixed {
         let wgmma = WgmmaFixed {
+            op: Some(plan.op),
             n: None,
             consumers: Some(plan.consumers),
             in_turn: Some(plan.ping_pong),
@@ -170,17 +171,17 @@ impl Fixed {
         match *node {
             TensorNode::Swap => self.swapped != Some(false),
             TensorNode::Mma { op } => begins(Multiplier::Mma) && is(self.mma.instruction, op),
-            TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k } => {
-                let own = if ping_pong { 1 } else { i64::from(consumers.max(1)) };
+            TensorNode::Wgmma { team, blocks, cluster, stream_k } => {
                 begins(Multiplier::Wgmma)
+                    && is(w.op, team.op)
                     && is(w.n, tile.n)
-                    && is(w.consumers, consumers)
-                    && is(w.in_turn, ping_pong)
-                    && is(w.row_blocks, tile.m / own / 64)
+                    && is(w.consumers, team.count)
+                    && is(w.in_turn, team.ping_pong)
+                    && is(w.row_blocks, team.row_blocks(tile.m))
                     && is(w.grid, blocks)
                     && is(w.cluster, cluster)
                     && is(w.stream_k, stream_k)
-                    && is(self.threads, (consumers + 1) * 128)
+                    && is(self.threads, (team.count + 1) * 128)
             }
             TensorNode::Store { store, .. } => is(self.mma.store, store),
             TensorNode::StoreTile { store, .. } => is(w.store, store),

@@ -6,7 +6,7 @@ mod words;
 pub(super) use broken::Products;
 pub(super) use words::{read, read_way, WORDS};
 
-use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout, TileStore};
+use satune_ir::term::tensor::{CopyOrder, GroupMma, Mma, Store, TileLayout, TileStore};
 use satune_ir::term::{Pair, Side};
 
 /// What multiplies.
@@ -75,6 +75,8 @@ impl MmaFixed {
 /// What is fixed of a schedule on `wgmma`, besides what every product has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct WgmmaFixed {
+    /// `wgmma`, or `tcgen05`.
+    pub op: Option<GroupMma>,
     /// Columns of an instruction, which are the block's.
     pub n: Option<i64>,
     pub consumers: Option<u32>,

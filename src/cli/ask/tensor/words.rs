@@ -2,17 +2,17 @@
 use super::super::fixed::Fixed;
 use super::super::parse::{clip, small, whole};
 use super::{Multiplier, Way};
-use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout, TileStore, Wmma};
+use satune_ir::term::tensor::{CopyOrder, GroupMma, Mma, Store, TileLayout, TileStore, Wmma};
 use satune_ir::term::{Axis, Pair, Pipe};
 
 /// What the language knows, for help and error messages.
 pub(in crate::cli::ask) const WORDS: &str = "the lines of a candidate on tensor cores as show prints them, or of these: \
-cores|mma.sync|wmma|wgmma, swapped [yes|no], tile MxNxK, N stages, T threads, k in P parts, blocks along the rows|down the columns|in groups of \
+cores|mma.sync|wmma|wgmma|tcgen05, swapped [yes|no], tile MxNxK, N stages, T threads, k in P parts, blocks along the rows|down the columns|in groups of \
 G rows over the columns|in groups of G columns over the rows; mma.sync: warp MxN [m outer|n outer], waits for N more, \
 rolled|unrolled, instructions by rows|by columns, straight|back and forth, one at a time|two at once, k upwards|downwards, \
 C from the fragments|by way of shared memory|by stmatrix and shared memory, resident B|any, A: and B: copies of N bytes, along \
 rows|across rows|each thread its own, rolled|unrolled, at step N, N bytes to L2, swizzled [in spans of N]|rotated in spans \
-of N|not swizzled|rows padded, ldmatrix xN, one set|two sets of fragments; wgmma: N consumers [in turn|together], cluster MxN, grid N|tiles, \
+of N|not swizzled|rows padded, ldmatrix xN, one set|two sets of fragments; wgmma, tcgen05: N consumers [in turn|together], cluster MxN, grid N|tiles, \
 stream-k yes|no, freed at once|a tile later, an arrival per warp|per warpgroup, one after the other|step by step, C from the accumulators|by shared memory and TMA [in boxes]";
 
 /// Reads one decision from the front of the words; how many words it takes, or none where it is none of these.
@@ -42,9 +42,11 @@ pub(in crate::cli::ask) fn read(fixed: &mut Fixed, words: &[&str]) -> Result<Opt
             fixed.mma.instruction = named.or(fixed.mma.instruction);
             1 + usize::from(named.is_some())
         }
-        ["wgmma", rest @ ..] => {
+        [name @ ("wgmma" | "tcgen05"), rest @ ..] => {
             fixed.kind = Some(Multiplier::Wgmma);
-            let columns = rest.first().and_then(|shape| shape.strip_prefix("m64n"));
+            let op = if *name == "wgmma" { GroupMma::Wgmma } else { GroupMma::Tcgen05 };
+            fixed.wgmma.op = Some(op);
+            let columns = rest.first().and_then(|shape| shape.strip_prefix(&format!("m{}n", op.rows())));
             if let Some(n) = columns {
                 fixed.wgmma.n = Some(whole(n)?);
             }

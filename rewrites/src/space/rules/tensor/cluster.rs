@@ -1,6 +1,6 @@
 //! `bind` to clusters, with multicast: blocks of neighbouring tiles bring what they share once.
 use super::offer::Offer;
-use super::tensorize::{enter, teams, Team};
+use super::tensorize::{enter, teams};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{wgmma_conditions, TensorNode};
 use satune_ir::term::{State, Term};
@@ -20,11 +20,11 @@ impl Rule for BindCluster {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let tile = [state.tile.m, state.tile.n, wgmma_conditions::tile_k(gemm.operand, 1)];
-        for Team { consumers, ping_pong, blocks } in teams(&self.0, engine, node, state) {
+        for (team, blocks) in teams(&self.0, engine, node, state) {
             for cluster in menu.clusters.iter().copied() {
                 let whole = wgmma_conditions::cluster(gemm, tile, cluster, blocks).is_ok();
                 if engine.holds(Condition::WgmmaCluster, whole) {
-                    enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k: false });
+                    enter(engine, state, TensorNode::Wgmma { team, blocks, cluster, stream_k: false });
                 }
             }
         }

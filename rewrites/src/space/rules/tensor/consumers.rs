@@ -1,5 +1,5 @@
-//! `split`, `bind`: a block's tile is dealt out to groups of four warps that use `wgmma`.
-use super::offer::{at, decide, own_rows, stage_of};
+//! `split`, `bind`: a block's tile is dealt out to groups of four warps that use `wgmma` or `tcgen05`.
+use super::offer::{at, decide, stage_of};
 use crate::space::{Engine, Rule};
 use satune_ir::term::tensor::{TensorInstruction, TensorNode, TensorStage};
 use satune_ir::term::{Axis, State, Team, Term};
@@ -14,14 +14,12 @@ impl Rule for BindConsumers {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Deal { kind: kind @ TensorInstruction::Wgmma { consumers, ping_pong }, .. }) =
-            stage_of(node, state)
-        else {
+        let Some(TensorStage::Deal { kind: kind @ TensorInstruction::Wgmma(team), .. }) = stage_of(node, state) else {
             return;
         };
-        let rows = own_rows(kind, state.tile.m);
+        let rows = state.tile.m / team.at_tile();
         let below = at(state, TensorStage::Multiply(kind));
         let below = State { team: Team::Warpgroup, tile: state.tile.with(Axis::M, rows), ..below };
-        decide(engine, TensorNode::Consumers { count: consumers, ping_pong }, below);
+        decide(engine, TensorNode::Consumers { count: team.count, ping_pong: team.ping_pong }, below);
     }
 }

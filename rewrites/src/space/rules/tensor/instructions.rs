@@ -43,6 +43,7 @@ impl Rule for MmaOrder {
 
 /// `nest = wgmma step by step, or one block of 64 rows after the other`; and a tile's place in the ring is freed when
 /// its own instructions are done, or when those of the next tile have been issued, by a thread of the group or of each warp.
+/// `tcgen05` has one order, and frees a place itself.
 pub struct WgmmaOrder;
 
 impl Rule for WgmmaOrder {
@@ -51,10 +52,12 @@ impl Rule for WgmmaOrder {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Multiply(TensorInstruction::Wgmma { .. })) = stage_of(node, state) else { return };
-        let orders: &[bool] = if state.tile.m > 64 { &[false, true] } else { &[false] };
+        let Some(TensorStage::Multiply(TensorInstruction::Wgmma(team))) = stage_of(node, state) else { return };
+        let holds = team.op.holds_sums();
+        let orders: &[bool] = if holds && state.tile.m > team.op.rows() { &[false, true] } else { &[false] };
+        let releases = [(false, false), (true, false), (false, true), (true, true)];
         for by_rows in orders {
-            for (eager_release, arrive_per_warp) in [(false, false), (true, false), (false, true), (true, true)] {
+            for (eager_release, arrive_per_warp) in releases.into_iter().take(if holds { 4 } else { 1 }) {
                 let matrix = Matrix::Wgmma { by_rows: *by_rows, eager_release, arrive_per_warp };
                 engine.equals(Term::Matrix { matrix, state: Box::new(*state) });
             }

@@ -1,5 +1,5 @@
 //! What the rules of tensor-core schedules offer.
-use satune_ir::term::tensor::{CopyOrder, Mma, TileLayout, Wmma};
+use satune_ir::term::tensor::{CopyOrder, GroupMma, Mma, TileLayout, Wmma};
 use satune_ir::term::{Axis, Contraction};
 use satune_ir::DType;
 
@@ -12,8 +12,8 @@ pub struct TensorCores {
     pub wmma: Option<u32>,
     /// `stmatrix` (sm_90).
     pub stmatrix: bool,
-    /// `wgmma` and the TMA (sm_90a).
-    pub wgmma: bool,
+    /// `wgmma` (sm_90a) or `tcgen05` (sm_100a), with the TMA.
+    pub group: Option<GroupMma>,
     /// Multiprocessors that blocks alone, and in clusters of 2 and of 4, fill at once: a persistent grid has a block for each.
     pub multiprocessors: [u32; 3],
     /// Operands in f32 may be rounded to tf32. The result then differs from the source program's.
@@ -31,8 +31,8 @@ pub struct TensorMenu {
     pub wmma: Vec<Wmma>,
     /// Offer `stmatrix`.
     pub stmatrix: bool,
-    /// Offer `wgmma`.
-    pub wgmma: bool,
+    /// `wgmma` or `tcgen05`, if it is offered.
+    pub group: Option<GroupMma>,
     /// Block tile along m.
     pub tile_m: Vec<i64>,
     /// Block tile along n.
@@ -105,12 +105,10 @@ fn block_tiles(extent: i64) -> Vec<i64> {
     sizes
 }
 
-/// Rows of an instruction of `wgmma`.
-const ROWS: i64 = 64;
-
-/// Whether an axis has use for a tile so large; rows of `wgmma` are as many though there be fewer of them.
+/// Whether an axis has use for a tile so large; rows of `wgmma` and `tcgen05` are as many though there be fewer of them.
 pub(super) fn has_use(extent: i64, tile: i64) -> bool {
-    tile != ROWS || extent > ROWS - 16
+    let is_rows = GroupMma::ALL.iter().any(|op| op.rows() == tile);
+    !is_rows || extent > tile - 16
 }
 
 /// Grids of one block per multiprocessor that can be filled, the largest first.
@@ -131,11 +129,13 @@ impl TensorMenu {
             DType::F32 => cores.tf32,
             _ => false,
         };
-        let wgmma = cores.wgmma && allowed;
+        // Sums of 16 bits have registers only.
+        let sums = contraction.accumulate.bytes() > 2;
+        let group = cores.group.filter(|op| allowed && (sums || op.holds_sums()));
         let tiles = |extent: i64| {
             let mut sizes = block_tiles(extent);
-            if wgmma && sizes.iter().all(|size| *size < ROWS) {
-                sizes.push(ROWS);
+            if let Some(rows) = group.map(GroupMma::rows).filter(|rows| sizes.iter().all(|size| size < rows)) {
+                sizes.push(rows);
             }
             sizes
         };
@@ -145,7 +145,7 @@ impl TensorMenu {
             mma: cores.mma.filter(|_| allowed).and_then(|arch| Mma::of(types, arch)),
             wmma: Wmma::all().filter(|op| [op.operand, op.accumulator()] == types && has_wmma(op)).collect(),
             stmatrix: cores.stmatrix,
-            wgmma,
+            group,
             tile_m: tiles(contraction.extent(Axis::M)),
             tile_n: tiles(contraction.extent(Axis::N)),
             tile_k: covering(contraction.extent(Axis::K), &[32, 64, 96, 128, 192, 256].map(|row| row / bytes)),

@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// The rules for a contraction; none where tensor cores do not take it or the GPU has none.
 pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     let Ok(gemm) = Gemm::of(contraction) else { return Vec::new() };
-    let (mma, wmma, wgmma) = (menu.mma.is_some(), !menu.wmma.is_empty(), menu.wgmma);
+    let (mma, wmma, wgmma) = (menu.mma.is_some(), !menu.wmma.is_empty(), menu.group.is_some());
     if !mma && !wmma && !wgmma {
         return Vec::new();
     }

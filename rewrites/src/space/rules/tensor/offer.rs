@@ -1,7 +1,7 @@
 //! What the rules of tensor-core schedules know, and the states between their decisions.
 use super::menu::TensorMenu;
 use crate::space::Engine;
-use satune_ir::term::tensor::{mma_conditions, Gemm, TensorInstruction, TensorNode, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, Gemm, TensorNode, TensorStage};
 use satune_ir::term::{Place, Side, Stage, StagedLayout, State, Term};
 
 /// What all these rules know: the matrix product as it is and swapped, and the sizes on offer.
@@ -50,10 +50,3 @@ pub(super) fn at(state: &State, stage: TensorStage) -> State {
     State { stage: Stage::Tensor(stage), ..*state }
 }
 
-/// Rows of the tile that are not yet dealt out by a kind of block.
-pub(super) fn own_rows(kind: TensorInstruction, rows: i64) -> i64 {
-    match kind {
-        TensorInstruction::Wgmma { consumers, ping_pong: false } => rows / i64::from(consumers.max(1)),
-        _ => rows,
-    }
-}

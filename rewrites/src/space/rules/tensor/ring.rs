@@ -68,10 +68,7 @@ impl Rule for TmaRing {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Ring(kind @ TensorInstruction::Wgmma { ping_pong, consumers })) = stage_of(node, state)
-        else {
-            return;
-        };
+        let Some(TensorStage::Ring(kind @ TensorInstruction::Wgmma(team))) = stage_of(node, state) else { return };
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let total = state.tile.k;
         let store = TileStore::of_place(state.c);
@@ -84,7 +81,7 @@ impl Rule for TmaRing {
             }
             let tile = [state.tile.m, state.tile.n, k];
             for stages in menu.stages.iter().copied() {
-                let plan = WgmmaPlan { ping_pong, store, ..WgmmaPlan::plain(tile, consumers, stages) };
+                let plan = WgmmaPlan { store, ..WgmmaPlan::of_team(team, tile, stages) };
                 let room = mma_conditions::shared_fits(plan.shared_bytes(gemm), engine.limits.shared_bytes);
                 let fits = wgmma_conditions::stages(stages).and(room);
                 if engine.holds(Condition::RingFits, fits) {

@@ -1,5 +1,5 @@
 //! `cache_write` of the sums, and how they leave: straight from registers, or by way of shared memory.
-use super::offer::{at, decide, own_rows, stage_of, Offer};
+use super::offer::{at, decide, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{
     mma_conditions, wgmma_conditions, Store, TensorInstruction, TensorNode, TensorStage, TileStore,
@@ -55,14 +55,13 @@ impl Rule for StoreTiles {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Store(kind @ TensorInstruction::Wgmma { .. })) = stage_of(node, state) else { return };
+        let Some(TensorStage::Store(kind @ TensorInstruction::Wgmma(team))) = stage_of(node, state) else { return };
         let to = state.c;
         let below = at(state, TensorStage::Ring(kind));
-        let boxes = Place::Strip(SWIZZLED, 64);
+        let boxes = Place::Strip(SWIZZLED, team.op.rows());
         for (store, c) in [(TileStore::Direct, Place::Local), (TileStore::Tma, STAGED), (TileStore::Boxes, boxes)] {
             let (is_split, tile) = (to == Place::Workspace, [state.tile.m, state.tile.n]);
-            let rows = own_rows(kind, state.tile.m);
-            let fits = wgmma_conditions::store(self.0.gemm(state), store, is_split, tile, rows);
+            let fits = wgmma_conditions::store(self.0.gemm(state), store, is_split, tile, team);
             if engine.holds(Condition::WgmmaStore, fits) {
                 decide(engine, TensorNode::StoreTile { store, to }, State { c, ..below });
             }

@@ -1,6 +1,6 @@
 //! Stream-K: blocks of a fixed grid share the steps along k of all tiles evenly.
 use super::offer::Offer;
-use super::tensorize::{enter, Team};
+use super::tensorize::enter;
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{wgmma_conditions, TensorNode, WgmmaPlan};
 use satune_ir::term::{Place, State, Term};
@@ -26,7 +26,7 @@ impl Rule for ShareSteps {
         }
         let longest = menu.spans.iter().copied().max().unwrap_or(1);
         let tile = [state.tile.m, state.tile.n, wgmma_conditions::tile_k(gemm.operand, longest)];
-        for Team { consumers, ping_pong, blocks } in super::tensorize::teams(&self.0, engine, node, state) {
+        for (team, blocks) in super::tensorize::teams(&self.0, engine, node, state) {
             // One of the teams stands for all grids, some of which have more blocks than there are tiles.
             if blocks.is_some() {
                 continue;
@@ -35,16 +35,15 @@ impl Rule for ShareSteps {
                 // In the terms of this block's product, swapped or not: its tiles are counted.
                 let plan = WgmmaPlan {
                     swapped: gemm.swapped,
-                    ping_pong,
                     blocks: Some(grid),
                     stream_k: true,
-                    ..WgmmaPlan::plain(tile, consumers, 2)
+                    ..WgmmaPlan::of_team(team, tile, 2)
                 };
                 let even = plan.dealt(gemm).is_some_and(|s| s.tiles % s.blocks == 0);
                 let shared = wgmma_conditions::stream_k(&plan, gemm).is_ok();
                 if engine.holds(Condition::WgmmaStream, shared) && !even {
                     let (blocks, cluster) = (Some(grid), [1, 1]);
-                    enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k: true });
+                    enter(engine, state, TensorNode::Wgmma { team, blocks, cluster, stream_k: true });
                 }
             }
         }

@@ -3,8 +3,8 @@ use super::menu::has_use;
 use super::offer::{at, decide, Offer};
 use super::swap::is_offered;
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, TensorInstruction, TensorNode, TensorStage};
-use satune_ir::term::{self, Place, State, Term};
+use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Consumers, TensorInstruction, TensorNode, TensorStage};
+use satune_ir::term::{Place, State, Team, Term};
 use std::sync::Arc;
 
 /// Whether it begins a block on tensor cores, as it is.
@@ -34,11 +34,11 @@ impl Rule for TensorizeMma {
     }
 }
 
-/// `(grid nest) = (cta producer and consumers nest)`, whose consumers will use `wgmma`; one block per tile, or a fixed
+/// `(grid nest) = (cta producer and consumers nest)`, whose consumers will use `wgmma` or `tcgen05`; one block per tile, or a fixed
 /// number of blocks that walk over the tiles.
 ///
 /// Side conditions: the instruction takes the operands as they are stored, the TMA their rows, whole instructions make
-/// the tile, and a consumer's sums fit its registers.
+/// the tile, and a consumer's sums fit its registers, or all of them tensor memory.
 pub struct TensorizeWgmma(pub(super) Arc<Offer>);
 
 impl Rule for TensorizeWgmma {
@@ -47,40 +47,38 @@ impl Rule for TensorizeWgmma {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        for Team { consumers, ping_pong, blocks } in teams(&self.0, engine, node, state) {
-            enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster: [1, 1], stream_k: false });
+        for (team, blocks) in teams(&self.0, engine, node, state) {
+            enter(engine, state, TensorNode::Wgmma { team, blocks, cluster: [1, 1], stream_k: false });
         }
     }
 }
 
-/// Who computes a tile of a block, by `wgmma`.
-pub(super) struct Team {
-    pub consumers: u32,
-    pub ping_pong: bool,
-    /// Blocks that walk over the tiles.
-    pub blocks: Option<u32>,
-}
-
 /// The node under consideration begins such a block.
 pub(super) fn enter(engine: &mut Engine<'_>, state: &State, node: TensorNode) {
-    let TensorNode::Wgmma { consumers, ping_pong, stream_k, .. } = node else { return };
-    let kind = TensorInstruction::Wgmma { consumers, ping_pong };
-    let team = term::Team::Cta((consumers + 1) * 128);
+    let TensorNode::Wgmma { team: who, stream_k, .. } = node else { return };
+    let kind = TensorInstruction::Wgmma(who);
+    let team = Team::Cta((who.count + 1) * 128);
     let c = if stream_k { Place::Workspace } else { state.c };
     decide(engine, node, State { team, c, ..at(state, TensorStage::Store(kind)) });
 }
 
-/// What may compute the tiles of an unscheduled block.
-pub(super) fn teams(offer: &Offer, engine: &mut Engine<'_>, node: &Term, state: &State) -> Vec<Team> {
+/// Who may compute the tiles of an unscheduled block, and the blocks that walk over them.
+pub(super) fn teams(
+    offer: &Offer,
+    engine: &mut Engine<'_>,
+    node: &Term,
+    state: &State,
+) -> Vec<(Consumers, Option<u32>)> {
     let (gemm, menu) = (offer.gemm(state), &offer.menu);
     let mut list = Vec::new();
+    let Some(op) = menu.group else { return list };
     if !begins(offer, node, state) || !has_use(gemm.n, state.tile.n) {
         return list;
     }
     let step = wgmma_conditions::tile_k(gemm.operand, 1);
     let rows = wgmma_conditions::rows(gemm).is_ok() && wgmma_conditions::split(gemm, step, 1).is_ok();
     let rows = engine.holds(Condition::WgmmaRows, rows);
-    let operands = engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm).is_ok());
+    let operands = engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm, op).is_ok());
     if !rows || !operands {
         return list;
     }
@@ -93,18 +91,19 @@ pub(super) fn teams(offer: &Offer, engine: &mut Engine<'_>, node: &Term, state: 
         // A grid of as many blocks as tiles is that of one block per tile.
         .chain(menu.grids.iter().copied().filter(|g| i64::from(*g) < tiles).map(Some))
         .collect();
-    for consumers in menu.consumers.iter().copied() {
+    for count in menu.consumers.iter().copied() {
         for ping_pong in [false, true] {
-            let made = wgmma_conditions::consumers(consumers, ping_pong).is_ok();
-            let whole = wgmma_conditions::tile(gemm, tile, consumers, ping_pong).is_ok();
-            let fits = wgmma_conditions::sums(gemm, tile, consumers, ping_pong).is_ok();
+            let team = Consumers { op, count, ping_pong };
+            let made = wgmma_conditions::consumers(team).is_ok();
+            let whole = wgmma_conditions::tile(gemm, tile, team).is_ok();
+            let fits = wgmma_conditions::sums(gemm, tile, team).is_ok();
             let (whole, fits) = (engine.holds(Condition::WgmmaTile, whole), engine.holds(Condition::WgmmaSums, fits));
             if !made || !whole || !fits {
                 continue;
             }
             // Who takes turns needs more than one tile.
             let grids = grids.iter().copied().filter(|blocks| !ping_pong || blocks.is_some());
-            list.extend(grids.map(|blocks| Team { consumers, ping_pong, blocks }));
+            list.extend(grids.map(|blocks| (team, blocks)));
         }
     }
     list
