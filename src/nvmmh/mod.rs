@@ -4,7 +4,7 @@
 //! process of its own.
 use crate::compile::{near, python};
 use satune_extract::Descriptor;
-use satune_ir::term::tensor::Gemm;
+use satune_ir::term::tensor::{Gemm, GroupMma};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -199,9 +199,9 @@ impl Choice {
     /// The question about its tile, as `satune why-not` takes it.
     pub fn question(&self, gpu: &Descriptor) -> String {
         let Choice { tile: [m, n, k], warp, stages, split_k, cluster, .. } = self;
-        let how = match gpu.tma {
-            true => format!("wgmma, cluster {}x{}", cluster[0], cluster[1]),
-            false => format!("mma.sync, warp {}x{}", warp[0], warp[1]),
+        let how = match GroupMma::of(gpu.arch_number()).filter(|_| gpu.tma) {
+            Some(op) => format!("{op}, cluster {}x{}", cluster[0], cluster[1]),
+            None => format!("mma.sync, warp {}x{}", warp[0], warp[1]),
         };
         format!("{how}, swapped no, tile {m}x{n}x{k}, {stages} stages, k in {split_k} parts")
     }

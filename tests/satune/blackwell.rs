@@ -58,7 +58,12 @@ fn results_leave_every_way() {
     let cases = [
         (tma(small(2, 64)), DType::F16, DType::F16, [256, 192, 128]),
         (tma(small(1, 128)), DType::F16, DType::F32, [150, 136, 72]),
-        (boxes(WgmmaPlan { tile: [256, 128, 64], stages: 2, ..small(1, 128) }), DType::F16, DType::F16, [300, 136, 200]),
+        (
+            boxes(WgmmaPlan { tile: [256, 128, 64], stages: 2, ..small(1, 128) }),
+            DType::F16,
+            DType::F16,
+            [300, 136, 200],
+        ),
         (boxes(turns), DType::BF16, DType::BF16, [320, 384, 136]),
         (tma(bytes.clone()), DType::I8, DType::I8, [150, 144, 272]),
         (tma(bytes), DType::I8, DType::I32, [150, 135, 144]),
@@ -152,12 +157,18 @@ fn products_are_right_by_their_ptx() {
 
 #[test(slow)]
 fn large_tiles_compile_without_spills() {
-    let base = WgmmaPlan { raster: Raster::rows(16), blocks: Some(148), stages: 4, store: TileStore::Tma, ..small(1, 256) };
+    let base =
+        WgmmaPlan { raster: Raster::rows(16), blocks: Some(148), stages: 4, store: TileStore::Tma, ..small(1, 256) };
     let turns = WgmmaPlan { ping_pong: true, stages: 3, store: TileStore::Boxes, consumers: 2, ..base.clone() };
     let plans = [
         ("one", DType::BF16, DType::BF16, WgmmaPlan { stages: 3, ..base.clone() }),
         ("turns", DType::BF16, DType::BF16, turns.clone()),
-        ("two", DType::F16, DType::F32, WgmmaPlan { tile: [256, 256, 64], consumers: 2, stages: 3, store: TileStore::Direct, ..base.clone() }),
+        (
+            "two",
+            DType::F16,
+            DType::F32,
+            WgmmaPlan { tile: [256, 256, 64], consumers: 2, stages: 3, store: TileStore::Direct, ..base.clone() },
+        ),
         ("pair", DType::BF16, DType::BF16, WgmmaPlan { cluster: [2, 1], ..turns }),
         ("tf32", DType::F32, DType::F32, WgmmaPlan { tile: [128, 128, 32], ..base.clone() }),
         ("s8", DType::I8, DType::I32, WgmmaPlan { tile: [128, 128, 128], store: TileStore::Direct, ..base.clone() }),

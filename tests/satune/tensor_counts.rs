@@ -148,6 +148,15 @@ fn the_models_counts_are_the_simulators() {
     assert_wgmma_counts_of(&decode, &gemm(None, 16, 256, 1024, DType::F16, DType::F32, "NT"));
     assert_wgmma_counts_of(&plan, &by_columns(gemm(None, 256, 128, 1024, DType::F16, DType::F32, "NN")));
     assert_wgmma_counts_of(&plan, &gemm(Some(2), 128, 128, 1024, DType::F16, DType::F32, "TN"));
+    let memory = |plan: WgmmaPlan| WgmmaPlan { op: GroupMma::Tcgen05, ..plan };
+    for (cluster, store, layout) in
+        [([1, 1], TileStore::Direct, "NT"), ([2, 1], TileStore::Tma, "TN"), ([1, 2], TileStore::Boxes, "NN")]
+    {
+        let plan = memory(WgmmaPlan { cluster, store, ..WgmmaPlan::plain([256, 128, 64], 1, 2) });
+        assert_wgmma_counts_of(&plan, &gemm(None, 512, 256, 1024, DType::F16, DType::F32, layout));
+    }
+    let decode = memory(WgmmaPlan { swapped: true, store: TileStore::Direct, ..WgmmaPlan::plain([128, 16, 64], 1, 3) });
+    assert_wgmma_counts_of(&decode, &gemm(None, 16, 256, 1024, DType::F16, DType::F32, "NT"));
 }
 
 /// The counts of a kernel on `wgmma`: what the TMA and `wgmma` do to shared memory among them.

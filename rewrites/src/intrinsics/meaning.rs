@@ -121,7 +121,9 @@ fn known(program: &Program, loads: &Loads, block: &Block) -> Option<(Arc<Intrins
 /// Whether a block of a program is an instruction of `wgmma` or `tcgen05`.
 pub fn has_wgmma(program: &Program) -> bool {
     let blocks = tree::all_realizes(&program.body.block.body).into_iter().map(|r| &r.block);
-    blocks.filter_map(|block| of_block(program, block)).any(|(intrinsic, _)| GroupMma::ALL.iter().any(|op| intrinsic.name.starts_with(op.name())))
+    blocks
+        .filter_map(|block| of_block(program, block))
+        .any(|(intrinsic, _)| GroupMma::ALL.iter().any(|op| intrinsic.name.starts_with(op.name())))
 }
 
 /// The buffer that a view of a block shows.

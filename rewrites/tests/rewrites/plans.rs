@@ -1,7 +1,7 @@
 //! Plans on tensor cores of products of many forms, each with the program that its trace makes.
 use satune_ir::term::tensor::{
-    mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileLayout, TileStore,
-    WgmmaPlan, Wmma,
+    mma_conditions, CopyOrder, Gemm, GroupMma, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileLayout,
+    TileStore, WgmmaPlan, Wmma,
 };
 use satune_ir::term::*;
 use satune_ir::{tvmscript, Program};
@@ -12,8 +12,14 @@ use satune_rewrites::Trace;
 use satune_testing::one_in;
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
-const CORES: TensorCores =
-    TensorCores { mma: Some(90), wmma: None, stmatrix: true, wgmma: true, multiprocessors: [3; 3], tf32: true };
+const CORES: TensorCores = TensorCores {
+    mma: Some(90),
+    wmma: None,
+    stmatrix: true,
+    group: Some(GroupMma::Wgmma),
+    multiprocessors: [3; 3],
+    tf32: true,
+};
 
 /// Numbers that look random.
 struct Dice(u64);
@@ -126,22 +132,25 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
     saturate(c, H200, &threads, &rules, Fuel::default()).unwrap()
 }
 
-/// Plans on `wgmma` that fit a problem, of all that there may be.
+/// Plans on `wgmma` and `tcgen05` that fit a problem, of all that there may be.
 fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
     let k = 128 / i64::from(gemm.operand.bytes());
     let mut plan = || {
+        let op = GroupMma::ALL[dice.roll(2)];
         let consumers = 1 + dice.roll(3) as u32;
         let ping_pong = consumers == 2 && dice.roll(2) == 0;
         let together = if ping_pong { 1 } else { i64::from(consumers) };
         let n = [8, 24, 32, 64, 96, 192][dice.roll(6)];
         let store = [TileStore::Direct, TileStore::Tma, TileStore::Boxes][dice.roll(3)];
         let mut yes = || dice.roll(2) == 0;
+        let open = op.holds_sums();
         WgmmaPlan {
+            op,
             swapped: yes() && yes(),
             ping_pong,
-            by_rows: yes(),
-            eager_release: yes(),
-            arrive_per_warp: yes(),
+            by_rows: open && yes(),
+            eager_release: open && yes(),
+            arrive_per_warp: open && yes(),
             blocks: yes().then_some(2),
             stream_k: yes() && yes(),
             cluster: if yes() && yes() { [2, 1] } else { [1, 1] },
@@ -149,7 +158,11 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
             store,
             // Groups that do not divide the tiles, too.
             raster: Raster { columns: yes(), group: if yes() { 1 } else { 2 } },
-            ..WgmmaPlan::plain([64 * together * if yes() { 1 } else { 2 }, n, k], consumers, if yes() { 3 } else { 4 })
+            ..WgmmaPlan::plain(
+                [op.rows() * together * if yes() { 1 } else { 2 }, n, k],
+                consumers,
+                if yes() { 3 } else { 4 },
+            )
         }
     };
     let all = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok());

@@ -1,7 +1,7 @@
 //! The rules of tensor-core schedules: every one is needed and fires, every program that they make is one that the
 //! generator takes, and each side condition removed is caught.
 use egg::RecExpr;
-use satune_ir::term::tensor::{CopyOrder, Mma, TileLayout, Wmma, WmmaShape};
+use satune_ir::term::tensor::{CopyOrder, GroupMma, Mma, TileLayout, Wmma, WmmaShape};
 use satune_ir::term::*;
 use satune_ir::{tvmscript, DType};
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
@@ -9,8 +9,14 @@ use satune_rewrites::space::*;
 use satune_testing::one_in;
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
-const CORES: TensorCores =
-    TensorCores { mma: Some(90), wmma: None, stmatrix: true, wgmma: true, multiprocessors: [2; 3], tf32: false };
+const CORES: TensorCores = TensorCores {
+    mma: Some(90),
+    wmma: None,
+    stmatrix: true,
+    group: Some(GroupMma::Wgmma),
+    multiprocessors: [2; 3],
+    tf32: false,
+};
 
 /// One of `wmma`'s instructions.
 const HALF: Wmma = Wmma { shape: WmmaShape::M32N8, operand: DType::F16, f16_sums: false };
@@ -60,7 +66,7 @@ fn menu() -> TensorMenu {
         mma: Some(Mma::F16),
         wmma: vec![],
         stmatrix: true,
-        wgmma: true,
+        group: Some(GroupMma::Wgmma),
         tile_m: vec![64, 128],
         tile_n: vec![32, 64],
         tile_k: vec![32],
@@ -153,6 +159,14 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
         assert_eq!(plans.iter().any(is_swapped), swapped);
         // What wgmma, or the TMA, does not take as it lies in memory is copied first.
         assert!(wgmma > 0);
+        let memory = TensorMenu { mma: None, group: Some(GroupMma::Tcgen05), tile_m: vec![128, 256], ..menu() };
+        let space = make(&c, (&memory, H200), None, None).unwrap();
+        let terms = space.programs(space.root);
+        let plans: std::collections::HashSet<Schedule> =
+            terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
+        assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
+        let on_memory = |s: &Schedule| matches!(s, Schedule::Wgmma(plan) if plan.op == GroupMma::Tcgen05);
+        assert!(plans.iter().any(on_memory), "{operand:?} {layout} {shape:?}");
     }
 }
 
@@ -175,13 +189,13 @@ fn tensor_cores_are_offered_where_they_are() {
         let output = if operand == DType::I8 { DType::I32 } else { DType::F32 };
         let c = gemm([256, 256, 256], operand, output, "NT");
         let menu = TensorMenu::of(&c, cores);
-        (menu.mma.is_some(), menu.wgmma, rules::tensor::all(&c, menu).len())
+        (menu.mma.is_some(), menu.group.is_some(), rules::tensor::all(&c, menu).len())
     };
     assert_eq!(offered(DType::BF16, &CORES), (true, true, 18));
     // tf32 rounds its operands: only who asks for it gets it.
     assert_eq!(offered(DType::F32, &CORES), (false, false, 0));
     assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 18));
-    let ampere = TensorCores { wgmma: false, stmatrix: false, ..CORES };
+    let ampere = TensorCores { group: None, stmatrix: false, ..CORES };
     assert_eq!(offered(DType::F16, &ampere), (true, false, 11));
     assert_eq!(offered(DType::F16, &TensorCores { mma: None, ..ampere }), (false, false, 0));
     assert_eq!(offered(DType::F64, &CORES), (false, false, 0));
@@ -236,17 +250,17 @@ fn a_rule_without_its_side_condition_is_caught() {
     type Case = (Condition, [i64; 3], DType, DType, &'static str, fn(&mut TensorMenu));
     let f = (DType::F16, DType::F16);
     let cases: Vec<Case> = vec![
-        (MmaRows, [256, 128, 512], f.0, f.1, "NT", |m| (m.wgmma, m.tile_k) = (false, vec![48])),
-        (MmaWarps, [256, 128, 512], f.0, f.1, "NT", |m| (m.wgmma, m.threads) = (false, vec![96])),
+        (MmaRows, [256, 128, 512], f.0, f.1, "NT", |m| (m.group, m.tile_k) = (None, vec![48])),
+        (MmaWarps, [256, 128, 512], f.0, f.1, "NT", |m| (m.group, m.threads) = (None, vec![96])),
         (MmaRegisters, [256, 128, 512], f.0, f.1, "NT", |m| {
-            (m.wgmma, m.tile_m, m.tile_n, m.threads, m.warp) = (false, vec![128], vec![128], vec![64], [128, 128]);
+            (m.group, m.tile_m, m.tile_n, m.threads, m.warp) = (None, vec![128], vec![128], vec![64], [128, 128]);
         }),
-        (MmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.wgmma = false),
+        (MmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.group = None),
         (MmaStore, [256, 128, 512], f.0, f.1, "NT", |m| {
-            (m.mma, m.wgmma, m.wmma) = (None, false, vec![HALF]);
+            (m.mma, m.group, m.wmma) = (None, None, vec![HALF]);
         }),
         (RingFits, [256, 128, 512], f.0, f.1, "NT", |m| {
-            (m.mma, m.wgmma, m.wmma, m.stages) = (None, false, vec![HALF], vec![3]);
+            (m.mma, m.group, m.wmma, m.stages) = (None, None, vec![HALF], vec![3]);
         }),
         (WgmmaOperands, [256, 128, 512], DType::I8, DType::I32, "TN", |m| m.mma = None),
         // Rows of 2^23 + 1 elements, which are copied first, are more than 2^31 together.
@@ -255,6 +269,11 @@ fn a_rule_without_its_side_condition_is_caught() {
         (WgmmaSums, [256, 256, 512], f.0, f.1, "NT", |m| {
             (m.mma, m.tile_m, m.tile_n, m.consumers) = (None, vec![256], vec![256], vec![1]);
         }),
+        // Two tiles in work are 1024 columns of tensor memory.
+        (WgmmaSums, [512, 256, 512], f.0, f.1, "NT", |m| {
+            (m.mma, m.group) = (None, Some(GroupMma::Tcgen05));
+            (m.tile_m, m.tile_n, m.consumers) = (vec![256], vec![256], vec![2]);
+        }),
         // Three tiles along m: no pairs.
         (WgmmaCluster, [384, 128, 512], f.0, f.1, "NT", |m| (m.mma, m.tile_m) = (None, vec![128])),
         // Two tiles of eight steps: fewer than blocks.
@@ -262,9 +281,9 @@ fn a_rule_without_its_side_condition_is_caught() {
             (m.mma, m.tile_m, m.tile_n, m.grids) = (None, vec![128], vec![64, 128], vec![40]);
         }),
         (WgmmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.mma = None),
-        (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.wgmma, m.stages) = (false, vec![40])),
+        (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.group, m.stages) = (None, vec![40])),
         (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.mma, m.stages) = (None, vec![16])),
-        (RingParts, [256, 128, 4 * 132], f.0, f.1, "NT", |m| (m.wgmma, m.tile_k) = (false, vec![32])),
+        (RingParts, [256, 128, 4 * 132], f.0, f.1, "NT", |m| (m.group, m.tile_k) = (None, vec![32])),
     ];
     for (removed, shape, operand, output, layout, change) in cases {
         // What lies in memory is turned where it is stored across k; what is gathered is not.
@@ -292,7 +311,7 @@ fn a_rule_without_its_side_condition_is_caught() {
 fn few_rows_are_single_instructions_columns() {
     let of = |operand, layout| {
         let c = gemm([8, 256, 512], operand, if operand == DType::I8 { DType::I32 } else { operand }, layout);
-        let menu = TensorMenu { wgmma: false, tile_m: vec![8, 16], tile_n: vec![64], ..menu() };
+        let menu = TensorMenu { group: None, tile_m: vec![8, 16], tile_n: vec![64], ..menu() };
         let space = make(&c, (&menu, H200), None, None).unwrap();
         let plans = space.programs(space.root).into_iter().map(|t| Schedule::from_term(&t, &c).unwrap());
         let warps = plans.map(|schedule| match schedule {
@@ -314,7 +333,7 @@ fn rows_are_padded_where_the_ring_has_room() {
     use std::collections::BTreeSet;
     let c = gemm([256, 256, 512], DType::F16, DType::F16, "NT");
     let menu = TensorMenu {
-        wgmma: false,
+        group: None,
         tile_m: vec![128],
         tile_n: vec![128],
         tile_k: vec![64],

@@ -2,11 +2,12 @@
 //!
 //! They say what of a product's schedule they fix, not which instruction multiplies. So each is several questions, and the answer is the best
 //! of theirs.
+use satune_ir::term::tensor::GroupMma;
 
 /// The questions that a text of another project is; none where it is no such text.
 ///
 /// * `BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, GROUP_M=8, num_warps=8, num_stages=3` and the like, also as a Python dictionary, with `BLOCK_SIZE_M`
-///   for `BLOCK_M`: Triton. Its warps are those that multiply; with `wgmma` four are a consumer.
+///   for `BLOCK_M`: Triton. Its warps are those that multiply; with `wgmma` and `tcgen05` four are a consumer.
 /// * `128x256x64`, or a name with `128x256_64x3` in it (tile and stages): CUTLASS.
 pub(super) fn questions(text: &str) -> Option<Vec<String>> {
     let Tile { extents: [m, n, k], warps, stages, group } = triton(text).or_else(|| cutlass(text))?;
@@ -23,7 +24,8 @@ pub(super) fn questions(text: &str) -> Option<Vec<String>> {
     let of_threads = warps.map(|warps| format!("threads {}", warps.saturating_mul(32)));
     let own = [Some(format!("block {m}x{n}, k {k}")), of_threads, stages("stages N")];
     let mut out = vec![tensor("mma.sync", threads.clone()), tensor("wmma", threads)];
-    out.extend(consumers.map(|consumers| tensor("wgmma", consumers)));
+    let groups = GroupMma::ALL.iter().filter_map(|op| Some(tensor(op.name(), consumers.clone()?)));
+    out.extend(groups);
     out.push(own.into_iter().flatten().collect::<Vec<_>>().join(", "));
     Some(out)
 }
@@ -83,6 +85,7 @@ mod tests {
             "mma.sync, tile 128x256x64, 3 stages, 256 threads, blocks in groups of 8 rows over the columns",
             "wmma, tile 128x256x64, 3 stages, 256 threads, blocks in groups of 8 rows over the columns",
             "wgmma, tile 128x256x64, 3 stages, 2 consumers, blocks in groups of 8 rows over the columns",
+            "tcgen05, tile 128x256x64, 3 stages, 2 consumers, blocks in groups of 8 rows over the columns",
             "block 128x256, k 64, threads 256, stages 3",
         ];
         assert_eq!(found, expected);

@@ -119,7 +119,11 @@ impl Side {
 
     /// Elements from one row to the next multiple of eight rows, for each row, in a tile of so many values of k.
     fn row(&self, k: i64) -> i64 {
-        if self.across { k } else { self.span }
+        if self.across {
+            k
+        } else {
+            self.span
+        }
     }
 }
 

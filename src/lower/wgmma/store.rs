@@ -280,11 +280,17 @@ impl Pipeline<'_> {
                     body.push(Stmt::Warp(WarpOp::Pack { dst: (held, c(2 * word)), low, high }));
                 }
                 // Rows of C are chunks of a line, two of sixteen.
-                let (rows, chunks) =
-                    if gemm.c_transposed { (8 * j, 2 * slice) } else { (16 * slice, j % (line / 8)) };
+                let (rows, chunks) = if gemm.c_transposed { (8 * j, 2 * slice) } else { (16 * slice, j % (line / 8)) };
                 let dst_index = place(self, body, rows, chunks);
                 let (src, src_index, transposed) = (held, c(0), gemm.c_transposed);
-                body.push(Stmt::Warp(WarpOp::StoreMatrix { dst: staging, dst_index, src, src_index, count, transposed }));
+                body.push(Stmt::Warp(WarpOp::StoreMatrix {
+                    dst: staging,
+                    dst_index,
+                    src,
+                    src_index,
+                    count,
+                    transposed,
+                }));
             }
         }
     }

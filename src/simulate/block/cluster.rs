@@ -24,7 +24,10 @@ impl Own {
     pub fn of(kernel: &Kernel, sizes: &[usize], double: bool) -> Vec<Own> {
         let shared = || {
             let arrays = kernel.arrays.iter().enumerate();
-            arrays.filter(|(_, a)| matches!(a.space, Space::Shared | Space::Tensor)).map(|(i, a)| (i, Tracked::new(a, None, double))).collect()
+            arrays
+                .filter(|(_, a)| matches!(a.space, Space::Shared | Space::Tensor))
+                .map(|(i, a)| (i, Tracked::new(a, None, double)))
+                .collect()
         };
         (0..kernel.cluster.max(1))
             .map(|rank| match rank {

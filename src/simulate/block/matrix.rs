@@ -95,9 +95,10 @@ impl Runner<'_> {
     ) -> Result<Vec<usize>, Fault> {
         let a = self.kernel.array(d.array);
         if a.space != Space::Shared || a.dtype != dtype || transposed && a.dtype.bytes() != 2 {
-            return Err(
-                self.machine("a matrix instruction with an operand that is not in shared memory, of its type, or in its order".into())
-            );
+            return Err(self.machine(
+                "a matrix instruction with an operand that is not in shared memory, of its type, or in its order"
+                    .into(),
+            ));
         }
         let bytes = u64::from(a.dtype.bytes());
         let base = u64::from(a.shared_offset);

@@ -55,7 +55,9 @@ impl Runner<'_> {
                 let warps = self.whole_warps(mask)?;
                 let fits = columns.is_power_of_two() && (32..=COLUMNS as u32).contains(columns);
                 if warps.len() != 1 || !fits || self.tensor_memory.allocated.insert(self.rank, *columns).is_some() {
-                    return Err(self.machine("tensor memory is asked for twice, by several warps, or so many columns".into()));
+                    return Err(
+                        self.machine("tensor memory is asked for twice, by several warps, or so many columns".into())
+                    );
                 }
                 let (who, at) = (self.who(threads[0]), self.index(&slot.1)?.get(threads[0]));
                 let memory = self.tracked(slot.0)?;

@@ -149,7 +149,10 @@ pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<Stat
             state.team == Team::Warp(32) && matches!(matrices, 1 | 2 | 4)
         }
         (Matrix::Wgmma { .. }, TensorStage::Multiply(TensorInstruction::Wgmma(team))) => {
-            state.team == Team::Warpgroup && state.tile.m % team.op.rows() == 0 && in_shared(state.a) && in_shared(state.b)
+            state.team == Team::Warpgroup
+                && state.tile.m % team.op.rows() == 0
+                && in_shared(state.a)
+                && in_shared(state.b)
         }
         _ => false,
     };
@@ -219,11 +222,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
         (TensorNode::Mma { op }, TensorStage::Store(_), TensorInstruction::Mma(o)) => {
             (*op == o && b.team == Team::Grid && in_memory(b.c)).then_some(grid)
         }
-        (
-            TensorNode::Wgmma { team, stream_k, .. },
-            TensorStage::Store(_),
-            TensorInstruction::Wgmma(own),
-        ) => {
+        (TensorNode::Wgmma { team, stream_k, .. }, TensorStage::Store(_), TensorInstruction::Wgmma(own)) => {
             let fits = *team == own && b.team == Team::Cta((own.count + 1) * 128) && in_memory(b.c);
             // With stream-K the blocks write partial sums of what is, as a whole, C.
             let c = match (stream_k, b.c) {
@@ -252,11 +251,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             let tile = Tile { k: *total, ..b.tile };
             (whole && fits).then_some(State { tile, a: Place::Global, b: Place::Global, c: *c, ..state })
         }
-        (
-            TensorNode::Consumers { count, ping_pong },
-            TensorStage::Multiply(_),
-            TensorInstruction::Wgmma(team),
-        ) => {
+        (TensorNode::Consumers { count, ping_pong }, TensorStage::Multiply(_), TensorInstruction::Wgmma(team)) => {
             let tile = Tile { m: b.tile.m.checked_mul(team.at_tile())?, ..b.tile };
             let fits = *count == team.count && *ping_pong == team.ping_pong && b.team == Team::Warpgroup;
             let stage = TensorStage::Deal { kind, room: false };

@@ -1,5 +1,7 @@
 //! Schedules on `wgmma` and `tcgen05`, and when they fit.
-use super::{boxes::Part, multiple, tiles, Boxes, Consumers, Gemm, GroupMma, Raster, StreamK, TensorError, MOST_SHARED};
+use super::{
+    boxes::Part, multiple, tiles, Boxes, Consumers, Gemm, GroupMma, Raster, StreamK, TensorError, MOST_SHARED,
+};
 use crate::term::{Axis, Place, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
@@ -356,7 +358,9 @@ pub fn operands(gemm: &Gemm, op: GroupMma) -> Result<(), TensorError> {
 /// What only `wgmma` leaves open: its instructions' order, and who frees places in the ring.
 fn order(plan: &WgmmaPlan) -> Result<(), TensorError> {
     if !plan.op.holds_sums() && (plan.by_rows || plan.eager_release || plan.arrive_per_warp) {
-        return Err(TensorError::Loop("the instructions of tcgen05 free a tile's place themselves, in their one order"));
+        return Err(TensorError::Loop(
+            "the instructions of tcgen05 free a tile's place themselves, in their one order",
+        ));
     }
     Ok(())
 }

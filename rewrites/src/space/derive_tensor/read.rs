@@ -16,7 +16,9 @@ use crate::schedule::Schedule as Scheduled;
 use crate::space::unread::{wrong, Read};
 use crate::tree;
 use satune_ir::affine::constant;
-use satune_ir::term::tensor::{Gemm, GroupMma, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{
+    Gemm, GroupMma, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileStore, WgmmaPlan,
+};
 use satune_ir::term::{Contraction, Schedule, Side};
 use satune_ir::{
     structural, visit, Annotations, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt, VarId,

@@ -3,8 +3,8 @@
 use super::super::fixed::Fixed;
 use super::Multiplier;
 use satune_ir::term::tensor::{
-    mma_conditions as mma, wgmma_conditions as wgmma, Consumers, Gemm, Mma, OperandPlan, Raster, Store, TensorError, TensorPlan,
-    TileLayout, TileStore, WgmmaPlan,
+    mma_conditions as mma, wgmma_conditions as wgmma, Consumers, Gemm, Mma, OperandPlan, Raster, Store, TensorError,
+    TensorPlan, TileLayout, TileStore, WgmmaPlan,
 };
 use satune_ir::term::{Contraction, Pair, Pipe, Side};
 use satune_rewrites::space::rules::tensor::{is_offered, TensorCores, TensorMenu};

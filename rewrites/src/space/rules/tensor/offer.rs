@@ -49,4 +49,3 @@ pub(super) fn decide(engine: &mut Engine<'_>, node: TensorNode, below: State) {
 pub(super) fn at(state: &State, stage: TensorStage) -> State {
     State { stage: Stage::Tensor(stage), ..*state }
 }
-

@@ -3,7 +3,9 @@ use super::menu::has_use;
 use super::offer::{at, decide, Offer};
 use super::swap::is_offered;
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Consumers, TensorInstruction, TensorNode, TensorStage};
+use satune_ir::term::tensor::{
+    mma_conditions, wgmma_conditions, Consumers, TensorInstruction, TensorNode, TensorStage,
+};
 use satune_ir::term::{Place, State, Team, Term};
 use std::sync::Arc;
 
