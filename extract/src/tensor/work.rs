@@ -174,6 +174,17 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
             }
         }
     };
+    // Each warp of a block reads once where tensor memory begins.
+    let told = match plan.op.holds_sums() {
+        true => 0.0,
+        false => f64::from(plan.threads() / 32) * plan.grid(gemm) as f64 / plan.tiles(gemm) as f64,
+    };
+    let end = Work {
+        shared_loads: end.shared_loads + told,
+        shared_load_wavefronts: end.shared_load_wavefronts + told,
+        shared_load_wavefronts_ideal: end.shared_load_wavefronts_ideal + told,
+        ..end
+    };
     Block { tile, end, k_tiles: k_tiles(gemm.k, k, plan.split_k) }
 }
 

@@ -111,8 +111,10 @@ fn multiply(registry: &mut Registry, op: Tcgen05, is_swapped: bool) {
          [i, j, k])\n        C[vi, vj] = C[vi, vj] + {}\n",
         in_order(is_swapped, factors, " * ")
     );
+    // Of square tiles the shapes do not say in which order operands lie.
+    let [x, y] = op.transposed.map(|t| if t { 't' } else { 'n' });
     let implementation = format!(
-        "T.call_extern(\"int32\", \"tcgen05.mma.cta_group.1.m{m}n{n}k{k}.{}\", C.access_ptr(\"rw\"), A.access_ptr(\"r\"), \
+        "T.call_extern(\"int32\", \"tcgen05.mma.cta_group.1.m{m}n{n}k{k}.{}.{x}{y}\", C.access_ptr(\"rw\"), A.access_ptr(\"r\"), \
          A.strides[0], B.access_ptr(\"r\"), B.strides[0])\n",
         short(input)
     );

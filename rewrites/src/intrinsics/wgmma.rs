@@ -120,9 +120,11 @@ fn multiply(registry: &mut Registry, w: Wgmma, is_swapped: bool) {
          [i, j, k])\n        {c} = {c} + {}\n",
         in_order(is_swapped, factors, " * ")
     );
+    // Of square tiles the shapes do not say in which order operands lie.
+    let [x, y] = w.transposed.map(|t| if t { 't' } else { 'n' });
     let implementation = format!(
         "for tx in T.thread_binding(128, thread=\"threadIdx.x\"):\n    T.call_extern(\"int32\", \
-         \"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{}\", C.data, C.elem_offset + tx * {}, A.access_ptr(\"r\"), \
+         \"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{}.{x}{y}\", C.data, C.elem_offset + tx * {}, A.access_ptr(\"r\"), \
          A.strides[0], B.access_ptr(\"r\"), B.strides[0])\n",
         w.types(),
         n / 2

@@ -1,5 +1,6 @@
 //! Tensorization: verdicts and programs that TVM gave, every intrinsic on its own description, and every refusal.
 use crate::judged::{judge, Case};
+use satune_ir::term::tensor::GroupMma;
 use satune_ir::{interp, structural, tvmscript, Attr, BlockId, Program, Stmt};
 use satune_rewrites::replay::replay;
 use satune_rewrites::tensorize::{legal, tensorize};
@@ -48,8 +49,9 @@ fn description(name: &str) -> (Program, BlockId) {
 #[test]
 fn every_intrinsic_is_its_description() {
     for name in one_in(2, intrinsics::names()) {
-        // Of wgmma's many widths one of each kind.
-        if name.starts_with("wgmma") && !name.contains("n24") {
+        // Of the many widths one of each kind, and that of tiles as wide as deep.
+        let wide = GroupMma::ALL.iter().any(|op| name.starts_with(op.name()));
+        if wide && !["n16k", "n24", "n48k", "n48_"].iter().any(|n| name.contains(n)) {
             continue;
         }
         let (program, block) = description(name);
@@ -57,7 +59,7 @@ fn every_intrinsic_is_its_description() {
         tensorize(&mut s, Node::Block(block), name, true).unwrap_or_else(|e| panic!("{name}: {}", e.detail));
         // The interpreter knows descriptions only; what clears registers, and a store that no instruction does, is written out.
         let fault = interp::equal_on(&program, s.program(), 1);
-        let written = ["mma_fill_m16n8", "wgmma_fill"].iter().any(|begin| name.starts_with(begin));
+        let written = ["mma_fill_m16n8", "wgmma_fill", "tcgen05_fill"].iter().any(|begin| name.starts_with(begin));
         let runs = written || name.ends_with("_simple_");
         assert_eq!(fault.is_ok(), runs, "{name}");
         if name.contains("_trans") && !name.contains("load") && !name.contains("ldmatrix") {
