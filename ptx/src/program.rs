@@ -141,6 +141,8 @@ pub struct Address {
     pub base: Value,
     /// Bytes to add.
     pub offset: i64,
+    /// Whether the base is a register of 32 bits: so is the sum, which compilers take for granted.
+    pub narrow: bool,
     /// The space that the operand itself tells (a variable's), if it does.
     pub of: Option<Space>,
 }
@@ -514,13 +516,16 @@ impl Decoder<'_> {
     pub fn address(&self, operand: &Operand) -> Result<Address, Unsupported> {
         let Operand::Address { base, offset, .. } = operand else { return Err("an address expected".into()) };
         Ok(match base {
-            Base::Register(r) => {
-                Address { base: Value::Register(self.layout.slots[r.0 as usize]), offset: *offset, of: None }
-            }
-            Base::Absolute => Address { base: Value::Constant(0), offset: *offset, of: None },
+            Base::Register(r) => Address {
+                base: Value::Register(self.layout.slots[r.0 as usize]),
+                offset: *offset,
+                narrow: self.function.registers.get(r.0 as usize).is_some_and(|r| r.ty.bytes() == 4),
+                of: None,
+            },
+            Base::Absolute => Address { base: Value::Constant(0), offset: *offset, narrow: false, of: None },
             Base::Symbol(s) => {
                 let (space, at) = self.place(*s);
-                Address { base: Value::Constant(at), offset: *offset, of: Some(space) }
+                Address { base: Value::Constant(at), offset: *offset, narrow: false, of: Some(space) }
             }
         })
     }

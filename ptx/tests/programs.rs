@@ -46,6 +46,12 @@ fn fault(body: &str, grid: u32, block: u32) -> String {
 fn integers() {
     let cases: &[(&str, [u32; 3], u32)] = &[
         ("add.s32 %r10, %r4, %r5;", [0x7fff_ffff, 1, 0], 0x8000_0000),
+        // The sum of a register of 32 bits and an offset has 32 bits.
+        (
+            "st.shared.u32 [%r3+8], %r5; sub.u32 %r20, %r3, %r4; ld.shared.u32 %r10, [%r20+2147483640];",
+            [0x7fff_fff0, 5, 0],
+            5,
+        ),
         ("add.sat.s32 %r10, %r4, %r5;", [0x7fff_ffff, 1, 0], 0x7fff_ffff),
         ("sub.u32 %r10, %r4, %r5;", [0, 1, 0], u32::MAX),
         ("mul.hi.s32 %r10, %r4, %r5;", [u32::MAX, u32::MAX, 0], 0),

@@ -121,6 +121,9 @@ impl Context<'_, '_> {
             for a in &mut base {
                 *a = a.wrapping_add_signed(address.offset);
             }
+            if address.narrow {
+                base.iter_mut().for_each(|a| *a &= 0xffff_ffff);
+            }
         }
         base
     }

@@ -109,10 +109,12 @@ fn descriptions_of_wgmma_plans_are_questions() {
     (turns.ping_pong, turns.blocks) = (true, Some(132));
     let mut stream = plain.clone();
     (stream.stream_k, stream.blocks) = (true, Some(132));
-    for plan in [&plain, &busy, &turns, &stream] {
+    let memory = WgmmaPlan { op: GroupMma::Tcgen05, ..busy.clone() };
+    let memory = WgmmaPlan { by_rows: false, eager_release: false, arrive_per_warp: false, ..memory };
+    for plan in [&plain, &busy, &turns, &stream, &memory] {
         let (read, of) = (read(&plan.describe().join("\n")).unwrap(), Fixed::of_wgmma(plan));
         assert_eq!(read.kinds(), [Multiplier::Wgmma]);
-        let common = |f: &Fixed| (f.block, f.k, f.stages, f.blocks_m_outer, f.group);
+        let common = |f: &Fixed| (f.block, f.k, f.stages, f.blocks_m_outer, f.group, f.wgmma.op);
         assert_eq!(common(&read), common(&of));
         assert_eq!((read.threads, read.wgmma.n), (Some(plan.threads()), Some(plan.tile[1])));
         assert_eq!(read.wgmma.row_blocks, Some(plan.row_blocks()));

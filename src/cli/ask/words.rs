@@ -1,7 +1,7 @@
 //! What is fixed of a product's schedules, in the words that a question is read from.
 use super::fixed::{Fixed, Operand};
 use super::tensor::{Multiplier, Way};
-use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout};
+use satune_ir::term::tensor::{CopyOrder, GroupMma, Mma, Store, TileLayout};
 use satune_ir::term::{Axis, Pair, Pipe, Side};
 
 /// Decisions that stand one after the other.
@@ -41,7 +41,12 @@ impl Fixed {
         let mut said = Said::default();
         // An instruction's name says what multiplies.
         let kind = self.kind.filter(|_| self.mma.instruction.is_none());
-        said.say(kind, |kind| if kind == Multiplier::Cores { "cores".into() } else { kind.name().into() });
+        said.say(kind, |kind| match kind {
+            Multiplier::Cores => "cores".into(),
+            // Which of the two is the GPU's to say.
+            Multiplier::Wgmma => self.wgmma.op.map_or("TMA", GroupMma::name).into(),
+            kind => kind.name().into(),
+        });
         said.either(self.swapped, "swapped", "swapped no");
         said.pair("block", self.block, None);
         said.number("k", self.k);
@@ -99,11 +104,12 @@ impl Fixed {
 
     fn wgmma_words(&self, said: &mut Said) {
         let wgmma = &self.wgmma;
-        said.say(wgmma.n, |n| format!("wgmma m64n{n}"));
+        let op = wgmma.op.unwrap_or_default();
+        said.say(wgmma.n, |n| format!("{op} m{}n{n}", op.rows()));
         match (wgmma.row_blocks, wgmma.consumers) {
             (Some(rows), Some(consumers)) => {
                 let turn = if wgmma.in_turn == Some(true) { "in turn " } else { "" };
-                said.0.push(format!("{consumers} consumers {turn}of {rows} x 64 rows"));
+                said.0.push(format!("{consumers} consumers {turn}of {rows} x {} rows", op.rows()));
             }
             _ => {
                 said.say(wgmma.consumers, |n| format!("consumers {n}"));

@@ -24,7 +24,7 @@ impl Multiplier {
         match self {
             Multiplier::Cores => "single threads",
             Multiplier::Mma => "mma.sync",
-            Multiplier::Wgmma => "wgmma",
+            Multiplier::Wgmma => "wgmma (tcgen05)",
         }
     }
 }

@@ -187,7 +187,7 @@ fn of_wgmma(fixed: &mut Fixed, words: &[&str]) -> Result<usize, String> {
         [consumers, "consumers", rest @ ..] => {
             wgmma.consumers = Some(number(consumers)?);
             let turn = if matches!(rest, ["in", "turn", ..]) { 2 } else { 0 };
-            if let ["of", rows, "x", "64", "rows", ..] = &rest[turn..] {
+            if let ["of", rows, "x", "64" | "128", "rows", ..] = &rest[turn..] {
                 // The line of a description says of turns by saying nothing.
                 (wgmma.row_blocks, wgmma.in_turn) = (Some(whole(rows)?), Some(turn > 0));
                 2 + turn + 5
@@ -201,7 +201,9 @@ fn of_wgmma(fixed: &mut Fixed, words: &[&str]) -> Result<usize, String> {
         ["one", "after", "the", "other", ..] => set(&mut wgmma.by_rows, true, 4),
         ["step", "by", "step", ..] => set(&mut wgmma.by_rows, false, 3),
         ["freed", "at", "once", ..] => set(&mut wgmma.eager_release, true, 3),
-        ["freed", "a", "tile", "later", ..] => set(&mut wgmma.eager_release, false, 4),
+        ["freed", "a", "tile", "later", ..] | ["freed", "by", "its", "instructions", ..] => {
+            set(&mut wgmma.eager_release, false, 4)
+        }
         ["an", "arrival", "per", each @ ("warp" | "warpgroup"), ..] => {
             set(&mut wgmma.arrive_per_warp, *each == "warp", 4)
         }
