@@ -202,7 +202,7 @@ impl<'s> Search<'_, 's> {
             if !self.is_fast(&mut blocks, &begun, &ones.least.plus(&others.least), least_loop) {
                 continue;
             }
-            // Ways that cost the same are slow together; up to as many as are asked for do.
+            // Ways that cost the same, of which there may be as many as are asked for, are slow together.
             let mut slow_ones: Vec<&Share> = Vec::new();
             for one in &ones.ways {
                 let too_slow = slow_ones.contains(&&one.share)

@@ -3,15 +3,14 @@
 use super::pipeline::{Pipeline, Work, GROUP};
 use super::*;
 use crate::kernel::{GroupOp, Tcgen05, TensorMemoryOp, Wgmma};
-use satune_ir::term::tensor::wgmma_conditions::columns;
+use satune_ir::term::tensor::wgmma_conditions::{columns, COLUMNS};
 use std::ops::Range;
 
 /// Eights of columns of a row that a thread loads at once, at most: so many registers more or less hide the way from tensor memory.
 pub(super) const EIGHTS: i64 = 4;
 
-/// Lanes and columns of tensor memory.
+/// Lanes of tensor memory.
 const LANES: i64 = 128;
-const COLUMNS: i64 = 512;
 
 /// From one lane to the next, in addresses.
 const LANE: i64 = 1 << 16;
@@ -154,8 +153,8 @@ impl Pipeline<'_> {
         let mut parts = Vec::new();
         let mut at = eights.start;
         while at < eights.end {
-            let left = eights.end - at;
-            let count = (0..=3).rev().map(|bits| 1 << bits).find(|count| *count <= left).unwrap_or(1).min(EIGHTS);
+            // A load brings a power of two.
+            let count = (1 << (eights.end - at).ilog2()).min(EIGHTS);
             parts.push(at..at + count);
             at += count;
         }

@@ -7,7 +7,7 @@ use satune_ir::DType;
 use std::collections::{BTreeMap, HashMap};
 
 /// Columns of tensor memory.
-const COLUMNS: usize = 512;
+const COLUMNS: usize = wgmma_conditions::COLUMNS as usize;
 
 /// A product under way.
 struct Product {

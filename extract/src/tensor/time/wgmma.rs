@@ -6,7 +6,7 @@ use crate::tensor::kernel::of_product;
 use crate::tensor::work::Block;
 use crate::time::{Demand, Moved};
 use crate::Descriptor;
-use satune_ir::term::tensor::wgmma_conditions::{aligned, columns, AlignedRows};
+use satune_ir::term::tensor::wgmma_conditions::{aligned, columns, AlignedRows, COLUMNS};
 use satune_ir::term::tensor::{Gemm, GroupMma, WgmmaPlan, MOST_KEPT};
 use satune_ir::term::Side;
 
@@ -53,9 +53,6 @@ fn align_ms(copy: &AlignedRows, gemm: &Gemm, gpu: &Descriptor) -> f64 {
 
 /// Registers of a thread that loads sums from tensor memory, of which it has some at a time (from ptxas: 74 to 86).
 const BESIDE_TENSOR_MEMORY: i64 = 80;
-
-/// Columns of tensor memory of a multiprocessor.
-const COLUMNS: i64 = 512;
 
 /// See [`LOOP`] and [`DESCRIPTORS`]: of a consumer.
 fn overhead(plan: &WgmmaPlan, gemm: &Gemm) -> f64 {

@@ -49,7 +49,7 @@ impl GroupMma {
         }
     }
 
-    /// Blocks of 16 rows of an instruction that are one warp's: one after the other.
+    /// Rows of an instruction that are one warp's.
     pub fn rows_of_warp(self) -> i64 {
         self.rows() / 4
     }

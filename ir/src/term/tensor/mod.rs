@@ -56,7 +56,7 @@ pub mod wgmma_conditions {
     pub use super::gemm::multiplies;
     pub use super::wgmma::{
         across, aligned, box_columns, box_line, boxes, by_rows, cluster, columns, consumers, operands, places, rows,
-        split, stages, store, stream_k, sums, tile, tile_k, AlignedRows, BOXES,
+        split, stages, store, stream_k, sums, tile, tile_k, AlignedRows, BOXES, COLUMNS,
     };
 }
 

@@ -103,7 +103,7 @@ pub fn box_line(output: DType) -> i64 {
 }
 
 /// Columns of tensor memory of a multiprocessor: 128 lanes of 32 bits each.
-const COLUMNS: i64 = 512;
+pub const COLUMNS: i64 = 512;
 
 /// Blocks of a cluster that every GPU with clusters runs, at most.
 const MOST_CLUSTER: u32 = 8;
