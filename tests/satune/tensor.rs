@@ -248,12 +248,13 @@ pub fn check(g: &Gemm, module: &TensorModule) -> Report {
 }
 
 /// Instructions, and a type of the result.
-pub const TYPES: [(Mma, DType); 10] = [
+pub const TYPES: [(Mma, DType); 11] = [
     (Mma::F16, DType::F16),
     (Mma::F16Sums, DType::F16),
     (Mma::F16k8, DType::F16),
     (Mma::F16k8Sums, DType::F32),
     (Mma::Bf16, DType::BF16),
+    (Mma::Bf16k8, DType::BF16),
     (Mma::Tf32, DType::F32),
     (Mma::S8, DType::I32),
     (Mma::S8k16, DType::I32),

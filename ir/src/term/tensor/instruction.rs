@@ -23,6 +23,8 @@ pub enum Mma {
     F16k8Sums,
     /// m16n8k16, bf16 to f32.
     Bf16,
+    /// m16n8k8, bf16 to f32: of schedules by others.
+    Bf16k8,
     /// m16n8k8, tf32 to f32. Operands are f32 numbers whose last 13 bits the machine does not read.
     Tf32,
     /// m16n8k32, s8 to s32.
@@ -76,12 +78,13 @@ const ADA: &[RangeInclusive<u32>] = &[89..=89, 120..=121];
 
 impl Mma {
     /// All instructions of `mma.sync`.
-    pub const SYNC: [Mma; 10] = [
+    pub const SYNC: [Mma; 11] = [
         Mma::F16,
         Mma::F16Sums,
         Mma::F16k8,
         Mma::F16k8Sums,
         Mma::Bf16,
+        Mma::Bf16k8,
         Mma::Tf32,
         Mma::S8,
         Mma::S8k16,
@@ -100,6 +103,7 @@ impl Mma {
             Mma::F16k8 => row(8, DType::F16, DType::F32, ["f16", "f32"], ["fp16", "fp32"], TURING),
             Mma::F16k8Sums => row(8, DType::F16, DType::F16, ["f16", "f16"], ["fp16", "fp16"], TURING),
             Mma::Bf16 => row(16, DType::BF16, DType::F32, ["bf16", "f32"], ["bf16", "fp32"], AMPERE),
+            Mma::Bf16k8 => row(8, DType::BF16, DType::F32, ["bf16", "f32"], ["bf16", "fp32"], AMPERE),
             Mma::Tf32 => row(8, DType::F32, DType::F32, ["tf32", "f32"], ["tf32", "fp32"], AMPERE),
             Mma::S8 => row(32, DType::I8, DType::I32, ["s8", "s32"], ["int8", "int32"], AMPERE),
             Mma::S8k16 => {
