@@ -73,6 +73,19 @@ pub fn decide(nest: &Nest, program: &Program, layouts: &HashMap<BufferId, Buffer
     }
 }
 
+/// Whether a statement may run, or write zeros, where a guard does not hold: what it then touches must have memory. `write`: it writes there;
+/// what it reads it reads where it writes no zeros.
+pub fn may_go(nest: &Nest, program: &Program, leaf: &Leaf, guard: &Pred, write: bool) -> bool {
+    let none = HashSet::new;
+    let proof = Proof { program, nest, ranges: &nest.ranges, full: none(), zeroed: none(), on_chip: none() };
+    let from_global = leaf.reads.iter().any(|(b, _)| program.buffer(*b).scope == "global");
+    let own = proof.past(guard, leaf.target, &leaf.at);
+    match from_global && !leaf.accumulates() {
+        true => write && (own || proof.left_out(leaf, guard)),
+        false => own,
+    }
+}
+
 /// Memory that several threads see is written by one of those that would write the same.
 fn one_thread(nest: &Nest, program: &Program, leaf: &Leaf) -> Vec<Pred> {
     let (of_block, of_grid) = match program.buffer(leaf.target).scope.as_str() {
@@ -199,6 +212,11 @@ impl Proof<'_> {
         })
     }
 
+    /// Whether what a guard of a copy from global memory leaves out is written by nobody.
+    fn left_out(&self, leaf: &Leaf, guard: &Pred) -> bool {
+        self.written_once(leaf.target) && self.within(leaf, guard) && decides(&leaf.at, guard, self.ranges)
+    }
+
     /// Whether one statement writes a buffer.
     fn written_once(&self, buffer: BufferId) -> bool {
         let mut writers = 0;
@@ -232,13 +250,8 @@ impl Proof<'_> {
             if own && chip_safe && !from_global {
                 continue;
             }
-            let left_out = || {
-                from_global
-                    && self.written_once(leaf.target)
-                    && self.within(leaf, guard)
-                    && decides(&leaf.at, guard, self.ranges)
-            };
-            if chip_safe && !leaf.accumulates() && (own || left_out()) {
+            let zeros = || own || from_global && self.left_out(leaf, guard);
+            if chip_safe && !leaf.accumulates() && zeros() {
                 out.zero.push(guard.clone());
             } else if !(chip_safe && self.adds_zero(leaf, guard)) {
                 out.when.push(guard.clone());

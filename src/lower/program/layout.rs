@@ -5,6 +5,7 @@
 //! and a part that varies. Pieces of the varying part that lie apart (vthread strides) are moved together: the part is
 //! read as a mixed-radix number whose unused digits are left out.
 use super::error::LowerError;
+use super::guards::may_go;
 use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Nest};
 use super::pred::{range_of_parts, range_under, Pred};
@@ -156,7 +157,7 @@ fn laid(
     let around = accesses.iter().map(|a| a.path.as_slice()).reduce(common).unwrap_or_default();
     let serial: HashSet<VarId> = around.iter().copied().filter(|v| nest.vthreads.iter().all(|x| x.var != *v)).collect();
     let rank = accesses.first().map_or(0, |a| a.at.len());
-    let plan = Uses { nest, local, accesses };
+    let plan = Uses { nest, program, local, accesses };
     let lay_out = |serial: &HashSet<VarId>| -> Result<Option<Vec<Dim>>, LowerError> {
         (0..rank).map(|d| plan.dimension(d, serial, program, id)).collect()
     };
@@ -202,6 +203,7 @@ fn alignment(accesses: &[Access]) -> HashMap<usize, (i64, i64)> {
 
 struct Uses<'n> {
     nest: &'n Nest,
+    program: &'n Program,
     local: bool,
     accesses: &'n [Access<'n>],
 }
@@ -313,14 +315,15 @@ impl Uses<'_> {
         }
     }
 
-    /// Bounds of what an access touches. Guards that stay conditions count; those on an index of the statement may go
-    /// (see [`super::guards`]) and do not count.
+    /// Bounds of what an access touches. Guards that stay conditions count; those on an index of the statement, and others that may go
+    /// (see [`may_go`]), do not count.
     fn bounds(&self, access: &Access, form: &Linear) -> (i64, i64) {
         let leaf = access.leaf;
         let kept_one = |p: &&Pred| match p {
             Pred::Lt(l, _) => {
                 let mut indices = access.at.iter().chain(&leaf.at).chain(leaf.reads.iter().flat_map(|(_, at)| at));
                 !indices.any(|index| index.plus(l, -1).as_constant().is_some())
+                    && !may_go(self.nest, self.program, leaf, p, access.write)
             }
             _ => false,
         };
