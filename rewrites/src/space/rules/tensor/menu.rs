@@ -105,12 +105,6 @@ fn block_tiles(extent: i64) -> Vec<i64> {
     sizes
 }
 
-/// Whether an axis has use for a tile so large; rows of `wgmma` and `tcgen05` are as many though there be fewer of them.
-pub(super) fn has_use(extent: i64, tile: i64) -> bool {
-    let is_rows = GroupMma::ALL.iter().any(|op| op.rows() == tile);
-    !is_rows || extent > tile - 16
-}
-
 /// Grids of one block per multiprocessor that can be filled, the largest first.
 fn grids(cores: &TensorCores) -> Vec<u32> {
     let mut grids: Vec<u32> = cores.multiprocessors.into_iter().filter(|blocks| *blocks > 0).collect();
@@ -120,6 +114,11 @@ fn grids(cores: &TensorCores) -> Vec<u32> {
 }
 
 impl TensorMenu {
+    /// Whether an axis has use for a tile so large; rows of `wgmma` or `tcgen05` are as many though there be fewer of them.
+    pub(super) fn has_use(&self, extent: i64, tile: i64) -> bool {
+        self.group.is_none_or(|op| tile != op.rows() || extent > tile - 16)
+    }
+
     /// The usual sizes for a contraction.
     pub fn of(contraction: &Contraction, cores: &TensorCores) -> TensorMenu {
         let operand = contraction.a.dtype;

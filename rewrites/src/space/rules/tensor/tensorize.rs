@@ -1,5 +1,4 @@
 //! `tensorize`: a block multiplies on tensor cores.
-use super::menu::has_use;
 use super::offer::{at, decide, Offer};
 use super::swap::is_offered;
 use crate::space::{Condition, Engine, Rule};
@@ -28,7 +27,8 @@ impl Rule for TensorizeMma {
         let Some(op) = self.0.menu.mma.filter(|_| begins(&self.0, node, state)) else { return };
         let [m, n] = op.block();
         let gemm = self.0.gemm(state);
-        let needed = has_use(gemm.m, state.tile.m) && has_use(gemm.n, state.tile.n);
+        let menu = &self.0.menu;
+        let needed = menu.has_use(gemm.m, state.tile.m) && menu.has_use(gemm.n, state.tile.n);
         let whole = state.tile.m % m == 0 && state.tile.n % n == 0;
         if needed && whole && mma_conditions::operands(gemm, op).is_ok() {
             decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(TensorInstruction::Mma(op))));
@@ -74,7 +74,7 @@ pub(super) fn teams(
     let (gemm, menu) = (offer.gemm(state), &offer.menu);
     let mut list = Vec::new();
     let Some(op) = menu.group else { return list };
-    if !begins(offer, node, state) || !has_use(gemm.n, state.tile.n) {
+    if !begins(offer, node, state) || !menu.has_use(gemm.n, state.tile.n) {
         return list;
     }
     let step = wgmma_conditions::tile_k(gemm.operand, 1);
