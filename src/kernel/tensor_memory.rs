@@ -55,7 +55,8 @@ impl Tcgen05 {
             _ => 2,
         };
         let orders = u32::from(self.a_transposed) << 15 | u32::from(self.b_transposed) << 16;
-        sums << 4 | operand << 7 | operand << 10 | orders | self.n / 8 << 17 | Tcgen05::ROWS / 16 << 24
+        let shape = (self.n / 8) << 17 | (Tcgen05::ROWS / 16) << 24;
+        sums << 4 | operand << 7 | operand << 10 | orders | shape
     }
 }
 
