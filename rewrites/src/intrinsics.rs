@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 mod dp4a;
 pub(crate) mod fragment;
+pub mod group;
 mod instance;
 mod meaning;
 pub mod mma;

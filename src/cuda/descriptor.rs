@@ -1,6 +1,5 @@
 //! Descriptors of the operands of `wgmma` and `tcgen05`.
 use super::hopper::GroupHelper;
-use super::tensor_memory::TensorMemoryHelper;
 use super::warp::each_group_op;
 use super::Printer;
 use crate::kernel::{Descriptor, GroupOp, Index, Kernel, LocalVar, Stmt, TensorMemoryOp};
@@ -23,19 +22,20 @@ impl Printer<'_> {
     }
 
     fn new_descriptor(&mut self, d: &Descriptor, start: &Index) -> String {
-        // The instruction's number of the swizzle.
-        let (helper, numbers) = match d.of {
-            GroupMma::Wgmma => (GroupHelper::Descriptor, [3, 2, 1]),
-            GroupMma::Tcgen05 => (GroupHelper::TensorMemory(TensorMemoryHelper::Descriptor), [6, 4, 2]),
-        };
-        let name = self.group_helper(helper);
+        let name = self.group_helper(GroupHelper::Descriptor);
         let at = self.pointer(d.array, start).text;
+        // The instruction's number of the swizzle.
         let swizzle = match d.span {
-            32 => numbers[0],
-            64 => numbers[1],
-            _ => numbers[2],
+            32 => 3,
+            64 => 2,
+            _ => 1,
         };
-        format!("{name}({at}, {}, {}, {swizzle})", d.leading, d.stride)
+        // Those of `tcgen05` have another version.
+        let version = match d.of {
+            GroupMma::Wgmma => "",
+            GroupMma::Tcgen05 => " + (1ull << 46)",
+        };
+        format!("{name}({at}, {}, {}, {swizzle}){version}", d.leading, d.stride)
     }
 
     /// Names for the descriptors that a role's instructions begin from, where they are the same all the time. Where there are

@@ -83,11 +83,7 @@ impl GroupHelper {
             GroupHelper::MatrixWait => "wgmma_wait".into(),
             GroupHelper::TensorMemory(helper) => helper.name(),
             GroupHelper::Matrix(op) => {
-                let side = |t: bool| if t { 't' } else { 'n' };
-                let sides = match op.operand.bytes() {
-                    2 => format!("_{}{}", side(op.a_transposed), side(op.b_transposed)),
-                    _ => String::new(),
-                };
+                let sides = sides(op.operand, [op.a_transposed, op.b_transposed]);
                 format!("wgmma_m64n{}k{}_{}{sides}", op.n, op.k(), operand(op.operand))
             }
         }
@@ -312,16 +308,30 @@ pub(super) fn operand(dtype: DType) -> &'static str {
     }
 }
 
+/// How operands lie, as names have it: 16-bit types alone lie in several ways.
+pub(super) fn sides(dtype: DType, transposed: [bool; 2]) -> String {
+    let [a, b] = transposed.map(|t| if t { 't' } else { 'n' });
+    if dtype.bytes() == 2 {
+        format!("_{a}{b}")
+    } else {
+        String::new()
+    }
+}
+
+/// So many registers of an instruction: their numbers, and what they are bound to under a constraint.
+pub(super) fn registers(count: u32, constraint: &str) -> [String; 2] {
+    let lines = |text: &dyn Fn(u32) -> String, separator: &str| {
+        let line = |i: u32| (i..(i + 16).min(count)).map(text).collect::<Vec<_>>().join(", ");
+        (0..count).step_by(16).map(line).collect::<Vec<_>>().join(separator)
+    };
+    let list = lines(&|i| format!("%{i}"), ", \"\n                 \"");
+    [list, lines(&|i| format!("\"{constraint}\"(d[{i}])"), ",\n                   ")]
+}
+
 fn matrix(op: Wgmma, name: &str) -> String {
     let count = op.n / 2 * op.accumulator().bytes() / 4;
     let (c_type, letter, sum) = sums(op.accumulator());
-    let lines = |text: &dyn Fn(u32) -> String, separator: &str| {
-        let rows: Vec<String> =
-            (0..count).step_by(16).map(|i| (i..(i + 16).min(count)).map(text).collect::<Vec<_>>().join(", ")).collect();
-        rows.join(separator)
-    };
-    let list = lines(&|i| format!("%{i}"), ", \"\n                 \"");
-    let d = lines(&|i| format!("\"+{letter}\"(d[{i}])"), ",\n                   ");
+    let [list, d] = registers(count, &format!("+{letter}"));
     // Scale of D, signs of A and B, then which sides are transposed (16-bit types only).
     let flags = match (op.operand, op.operand.bytes()) {
         (DType::I8, _) => "1".to_string(),

@@ -1,5 +1,5 @@
 //! Helper functions for `tcgen05` and tensor memory, as inline PTX (sm_100a), and their calls.
-use super::hopper::{operand, GroupHelper};
+use super::hopper::{operand, registers, sides, GroupHelper};
 use super::instructions::sums;
 use super::Printer;
 use crate::kernel::{Cond, Tcgen05, TensorMemoryOp};
@@ -10,7 +10,6 @@ use satune_ir::DType;
 pub(super) enum TensorMemoryHelper {
     Allocate,
     Free,
-    Descriptor,
     Multiply(Tcgen05),
     Commit { multicast: bool },
     Load { eights: u32, sums: DType },
@@ -23,13 +22,8 @@ impl TensorMemoryHelper {
         match self {
             TensorMemoryHelper::Allocate => "tensor_memory_allocate".into(),
             TensorMemoryHelper::Free => "tensor_memory_free".into(),
-            TensorMemoryHelper::Descriptor => "tcgen05_descriptor".into(),
             TensorMemoryHelper::Multiply(op) => {
-                let side = |t: bool| if t { 't' } else { 'n' };
-                let sides = match op.operand.bytes() {
-                    2 => format!("_{}{}", side(op.a_transposed), side(op.b_transposed)),
-                    _ => String::new(),
-                };
+                let sides = sides(op.operand, [op.a_transposed, op.b_transposed]);
                 format!("tcgen05_m{}n{}k{}_{}{sides}", Tcgen05::ROWS, op.n, op.k(), operand(op.operand))
             }
             TensorMemoryHelper::Commit { multicast: false } => "tcgen05_commit".into(),
@@ -60,18 +54,6 @@ template <int columns> __device__ __forceinline__ void {}(int* to)
                 "template <int columns> __device__ __forceinline__ void {}(int at)
 {{
     asm volatile(\"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;\" :: \"r\"(at), \"n\"(columns) : \"memory\");
-}}
-",
-                self.name()
-            ),
-            TensorMemoryHelper::Descriptor => format!(
-                "// Of a matrix in swizzled shared memory (2: of 128 bytes, 4: 64, 6: 32); strides in bytes. What is added moves it, in 16.
-__device__ __forceinline__ unsigned long long {}(const void* start, int leading, int stride, int swizzle)
-{{
-    const unsigned int address = {shared}(start);
-    const unsigned int low = ((address & 0x3ffffu) >> 4) + ((leading >> 4) << 16);
-    const unsigned int high = ((unsigned int)swizzle << 29) | (1u << 14) | (stride >> 4);
-    return (unsigned long long)high << 32 | low;
 }}
 ",
                 self.name()
@@ -107,12 +89,7 @@ __device__ __forceinline__ unsigned long long {}(const void* start, int leading,
             TensorMemoryHelper::Load { eights, sums: dtype } => {
                 let (c_type, letter, _) = sums(dtype);
                 let count = 4 * eights;
-                let lines = |text: &dyn Fn(u32) -> String, separator: &str| {
-                    let line = |i: u32| (i..(i + 16).min(count)).map(text).collect::<Vec<_>>().join(", ");
-                    (0..count).step_by(16).map(line).collect::<Vec<_>>().join(separator)
-                };
-                let list = lines(&|i| format!("%{i}"), ", \"\n                 \"");
-                let d = lines(&|i| format!("\"={letter}\"(d[{i}])"), ",\n                   ");
+                let [list, d] = registers(count, &format!("={letter}"));
                 function(&format!(
                     "({c_type}* d, int at)
 {{
@@ -139,10 +116,10 @@ impl Printer<'_> {
         use TensorMemoryHelper as H;
         let helper = |p: &mut Self, helper: H| p.group_helper(GroupHelper::TensorMemory(helper));
         let text = match op {
-            TensorMemoryOp::Allocate { slot, columns, .. } => {
+            TensorMemoryOp::Allocate { slot, columns } => {
                 format!("{}<{columns}>({})", helper(self, H::Allocate), self.at(slot))
             }
-            TensorMemoryOp::Free { at, columns, .. } => {
+            TensorMemoryOp::Free { at, columns } => {
                 format!("{}<{columns}>({})", helper(self, H::Free), self.integer(at).text.text)
             }
             TensorMemoryOp::Multiply { op, d, a, b, adds } => {

@@ -63,11 +63,9 @@ impl Tcgen05 {
 /// See the module. What says "one thread" is executed by each thread that reaches it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum TensorMemoryOp {
-    /// `tcgen05.alloc`, by one warp: so many columns, whose address it writes to an element of a shared array of i32. Nobody else of the
-    /// multiprocessor's blocks gets any afterwards.
+    /// `tcgen05.alloc`, by one warp: so many columns, whose address it writes to an element of a shared array of i32. The
+    /// block gets no more afterwards.
     Allocate {
-        /// Tensor memory: the kernel's array there.
-        memory: ArrayId,
         /// Where the address goes.
         slot: (ArrayId, Index),
         /// A power of two, 32 to 512.
@@ -75,8 +73,6 @@ pub enum TensorMemoryOp {
     },
     /// `tcgen05.dealloc`, by one warp.
     Free {
-        /// Tensor memory.
-        memory: ArrayId,
         /// Their address.
         at: Index,
         /// How many.

@@ -117,7 +117,7 @@ impl Side {
         self.offset + if self.across { k * self.span } else { boxes * self.span * self.extent + within }
     }
 
-    /// Elements from one row to the next multiple of eight rows, for each row, in a tile of so many values of k.
+    /// Elements that a row takes, in a tile of so many values of k: whole atoms of eight rows follow each other.
     fn row(&self, k: i64) -> i64 {
         if self.across {
             k

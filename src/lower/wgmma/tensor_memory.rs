@@ -56,8 +56,7 @@ impl Sums {
 
     /// The first warp asks for columns, before all meet.
     pub fn allocate(&self) -> Vec<Stmt> {
-        let (memory, slot, columns) = (self.memory, (self.slot, c(0)), self.columns);
-        by_first_warp(TensorMemoryOp::Allocate { memory, slot, columns })
+        by_first_warp(TensorMemoryOp::Allocate { slot: (self.slot, c(0)), columns: self.columns })
     }
 
     /// All find them, then.
@@ -73,8 +72,7 @@ impl Sums {
 
     /// The first warp frees them, after all have met.
     pub fn free(&self) -> Vec<Stmt> {
-        let (memory, at, columns) = (self.memory, Index::Var(self.at), self.columns);
-        by_first_warp(TensorMemoryOp::Free { memory, at, columns })
+        by_first_warp(TensorMemoryOp::Free { at: Index::Var(self.at), columns: self.columns })
     }
 }
 

@@ -1,5 +1,5 @@
 //! `tcgen05`: products read their operands and write tensor memory as late as the model allows, at the commit behind them.
-use super::{Fault, FaultKind, Mask, Runner};
+use super::{Fault, Mask, Runner};
 use crate::kernel::{ArrayId, Cond, Descriptor, Space, Tcgen05, TensorMemoryOp};
 use crate::simulate::memory::round;
 use satune_ir::term::tensor::{wgmma_conditions, Fragment, GroupMma, Mma};
@@ -15,7 +15,7 @@ struct Product {
     /// First column.
     column: usize,
     /// Elements in shared memory: rows of A, columns of B.
-    operands: [(ArrayId, Vec<usize>); 2],
+    operands: Vec<(ArrayId, Vec<usize>)>,
     adds: bool,
 }
 
@@ -36,22 +36,12 @@ pub(super) struct TensorMemory {
     under_way: HashMap<usize, UnderWay>,
 }
 
-impl TensorMemory {
-    /// What must not be left when the blocks end.
-    pub fn left(&self) -> Option<&'static str> {
-        if !self.allocated.is_empty() {
-            return Some("the block ends with tensor memory that it has not freed");
-        }
-        (!self.under_way.is_empty()).then_some("the block ends while its tcgen05.mma is under way")
-    }
-}
-
 impl Runner<'_> {
     pub(super) fn tensor_memory_op(&mut self, op: &TensorMemoryOp, mask: &Mask) -> Result<(), Fault> {
         let threads: Vec<usize> = (0..self.threads).filter(|t| mask[*t]).collect();
         match op {
             TensorMemoryOp::FenceBefore | TensorMemoryOp::FenceAfter => Ok(()),
-            TensorMemoryOp::Allocate { slot, columns, .. } => {
+            TensorMemoryOp::Allocate { slot, columns } => {
                 let warps = self.whole_warps(mask)?;
                 let fits = columns.is_power_of_two() && (32..=COLUMNS as u32).contains(columns);
                 if warps.len() != 1 || !fits || self.tensor_memory.allocated.insert(self.rank, *columns).is_some() {
@@ -141,13 +131,13 @@ impl Runner<'_> {
         }
         let adds = self.condition(adds)?[t];
         let sides = [(operands[0], Tcgen05::ROWS, op.a_transposed), (operands[1], op.n, op.b_transposed)];
-        let mut lists = Vec::new();
+        let mut operands = Vec::new();
         for (descriptor, rows, transposed) in sides {
             let list = self.operand((op.operand, op.k()), descriptor, rows, transposed, t)?;
-            lists.push((descriptor.array, list));
+            operands.push((descriptor.array, list));
         }
         let (who, fences, id) = (self.who(t), self.phases.fences.clone(), self.id(t));
-        for (array, list) in &lists {
+        for (array, list) in &operands {
             for i in list {
                 self.tracked(*array)?.begin_reading(&who, *i, &fences)?;
             }
@@ -163,8 +153,7 @@ impl Runner<'_> {
             tracked.begin(&who, cell.1)?;
             under_way.cells.insert(cell, held);
         }
-        let [a, b] = <[_; 2]>::try_from(lists).unwrap_or_else(|_| [(memory, vec![]), (memory, vec![])]);
-        under_way.products.push(Product { op, column: at as usize, operands: [a, b], adds });
+        under_way.products.push(Product { op, column: at as usize, operands, adds });
         self.tensor_memory.under_way.insert(id, under_way);
         Ok(())
     }
@@ -203,9 +192,11 @@ impl Runner<'_> {
 
     /// What must not be left of tensor memory at a cluster's end.
     pub(super) fn end_of_tensor_memory(&self) -> Result<(), Fault> {
-        self.tensor_memory.left().map_or(Ok(()), |why| {
-            let array = self.kernel.name.clone();
-            Err(Fault { kind: FaultKind::Machine(why.into()), array, index: 0, block: self.block, thread: 0 })
-        })
+        let TensorMemory { allocated, under_way } = &self.tensor_memory;
+        match (allocated.is_empty(), under_way.is_empty()) {
+            (true, true) => Ok(()),
+            (false, _) => Err(self.machine("the block ends with tensor memory that it has not freed".into())),
+            _ => Err(self.machine("the block ends while its tcgen05.mma is under way".into())),
+        }
     }
 }

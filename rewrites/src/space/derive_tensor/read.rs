@@ -7,8 +7,7 @@ mod copies;
 
 use super::{key, tensor_trace};
 use crate::index_map::value_of;
-use crate::intrinsics::tcgen05::Tcgen05;
-use crate::intrinsics::wgmma::Wgmma;
+use crate::intrinsics::group::Group;
 use crate::intrinsics::{self, mma_sync, wmma};
 use crate::keys;
 use crate::replay::replay;
@@ -16,9 +15,7 @@ use crate::schedule::Schedule as Scheduled;
 use crate::space::unread::{wrong, Read};
 use crate::tree;
 use satune_ir::affine::constant;
-use satune_ir::term::tensor::{
-    Gemm, GroupMma, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileStore, WgmmaPlan,
-};
+use satune_ir::term::tensor::{Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileStore, WgmmaPlan};
 use satune_ir::term::{Contraction, Schedule, Side};
 use satune_ir::{
     structural, visit, Annotations, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt, VarId,
@@ -77,8 +74,8 @@ pub(in crate::space) fn multiplies(program: &Program, part: &Stmt) -> bool {
 #[derive(Clone, Copy)]
 enum Op {
     Mma(Mma),
-    /// `wgmma` or `tcgen05`: columns, and values of k.
-    Group(GroupMma, [i64; 2]),
+    /// `wgmma` or `tcgen05`.
+    Group(Group),
 }
 
 /// The instruction that a block is, and the buffers that it accesses.
@@ -86,9 +83,7 @@ fn operation(program: &Program, realize: &BlockRealize) -> Option<(Op, [BufferId
     let (intrinsic, buffers) = intrinsics::of_block(program, &realize.block)?;
     let mma = Mma::SYNC.into_iter().find(|op| mma_sync::name(*op) == intrinsic.name);
     let mma = mma.or_else(|| wmma::named(&intrinsic.name).map(Mma::Wmma)).map(Op::Mma);
-    let wgmma = || Wgmma::named(&intrinsic.name).map(|op| Op::Group(GroupMma::Wgmma, [op.n, op.k()]));
-    let tcgen05 = || Tcgen05::named(&intrinsic.name).map(|op| Op::Group(GroupMma::Tcgen05, [op.n, op.k()]));
-    let op = mma.or_else(wgmma).or_else(tcgen05)?;
+    let op = mma.or_else(|| Group::named(&intrinsic.name).map(Op::Group))?;
     Some((op, buffers.try_into().ok()?))
 }
 
@@ -159,7 +154,7 @@ impl<'p> Reader<'p> {
         let oriented = Reader { gemm, ..*self };
         match instruction.op {
             Op::Mma(op) => oriented.mma(op, &instruction, &nest).map(Schedule::Mma),
-            Op::Group(op, extents) => oriented.group(op, extents, &instruction, &nest).map(Schedule::Wgmma),
+            Op::Group(op) => oriented.group(op, &instruction, &nest).map(Schedule::Wgmma),
         }
     }
 
@@ -359,13 +354,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn group(
-        &self,
-        op: GroupMma,
-        [n, values]: [i64; 2],
-        instruction: &Instruction<'p>,
-        nest: &Nest<'_>,
-    ) -> Read<WgmmaPlan> {
+    fn group(&self, op: Group, instruction: &Instruction<'p>, nest: &Nest<'_>) -> Read<WgmmaPlan> {
         let [_, _, c] = instruction.buffers;
         let &[first, second] = nest.inner else { return wrong(name_of(nest.tile), "it has no two loops below") };
         let vars = instruction.realize.block.iter_vars.iter().zip(&instruction.realize.iter_values);
@@ -381,9 +370,9 @@ impl<'p> Reader<'p> {
         let cluster = [key::small(&grid, of_grid, keys::CLUSTER_M)?, key::small(&grid, of_grid, keys::CLUSTER_N)?];
         let (ring, of_ring) = (name_of(nest.tile), &nest.tile.annotations);
         Ok(WgmmaPlan {
-            op,
+            op: op.op,
             swapped: self.gemm.swapped,
-            tile: [op.rows() * extent(rows)? * together, n, extent(step)? * values],
+            tile: [op.op.rows() * extent(rows)? * together, op.n, extent(step)? * op.k()],
             consumers: consumers.or_else(|_| wrong(name_of(nest.team), "there are 1 to 3 consumers"))?,
             ping_pong,
             stages: self.stages(nest)?,
@@ -415,7 +404,7 @@ impl<'p> Reader<'p> {
         let shape = &self.program.buffer(sums).shape;
         let is_matrix = match instruction.op {
             Op::Mma(op) => op.wmma().is_some(),
-            Op::Group(op, _) => !op.holds_sums(),
+            Op::Group(op) => !op.op.holds_sums(),
         };
         // Of one product, and one part of k.
         let own = if is_matrix { 2 } else { 4 };

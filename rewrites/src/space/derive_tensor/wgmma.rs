@@ -1,8 +1,8 @@
 //! The trace of a plan on `wgmma` or `tcgen05`.
 use super::common::{shared, Product, Writer, SIDES};
 use super::error::Untraced;
-use crate::intrinsics::tcgen05::{self, Tcgen05};
-use crate::intrinsics::wgmma::Wgmma;
+use crate::intrinsics::group::Group;
+use crate::intrinsics::tcgen05;
 use crate::keys;
 use crate::space::gather::GatherWriter;
 use crate::space::writer::{var, TraceWriter};
@@ -16,17 +16,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     plan.check(gemm)?;
     let [a_across, b_across] = SIDES.map(|side| wgmma_conditions::across(gemm, side));
     let transposed = [a_across, !b_across];
-    let (n, types) = (plan.tile[1], gemm.types());
-    let (k, names) = match plan.op {
-        GroupMma::Wgmma => {
-            let op = Wgmma { n, types, transposed };
-            (op.k(), (op.fill_name(), op.name()))
-        }
-        GroupMma::Tcgen05 => {
-            let op = Tcgen05 { n, types, transposed };
-            (op.k(), (op.fill_name(), op.name()))
-        }
-    };
+    let op = Group { op: plan.op, n: plan.tile[1], types: gemm.types(), transposed };
     let mut base = Writer::new(product, plan.tile, plan.split_k);
     base.aligned = SIDES.map(|side| wgmma_conditions::aligned(gemm, side));
     let main = base.begin();
@@ -39,7 +29,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
         base.cache_operand(main, side);
     }
     base.inlined(base.contraction);
-    nest(&mut base, plan, k);
+    nest(&mut base, plan, op.k());
     for side in SIDES {
         base.call("compute_at", [var(shared(side)), var("k_tile"), json!(true)]);
         base.note(shared(side), keys::TMA, 1);
@@ -59,7 +49,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
         GroupMma::Tcgen05 => base.sums_in_rows(main),
     }
     base.finish();
-    base.instructions(main, "m_row", names);
+    base.instructions(main, "m_row", (op.fill_name(), op.name()));
     base.spread_copies();
     Ok(base.in_parts())
 }
