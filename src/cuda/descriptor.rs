@@ -1,8 +1,7 @@
 //! Descriptors of the operands of `wgmma` and `tcgen05`.
 use super::hopper::GroupHelper;
-use super::warp::each_group_op;
 use super::Printer;
-use crate::kernel::{Descriptor, GroupOp, Index, Kernel, LocalVar, Stmt, TensorMemoryOp};
+use crate::kernel::{each_group_op, Descriptor, GroupOp, Index, Kernel, LocalVar, Stmt, TensorMemoryOp};
 use satune_ir::term::tensor::{GroupMma, MOST_KEPT};
 
 impl Printer<'_> {

@@ -1,8 +1,7 @@
 //! Addresses of barriers in other blocks of the cluster.
 use super::hopper::GroupHelper;
-use super::warp::each_group_op;
 use super::Printer;
-use crate::kernel::{ArrayId, GroupOp, Index, Stmt};
+use crate::kernel::{each_group_op, ArrayId, GroupOp, Index, Stmt};
 
 impl Printer<'_> {
     /// The address of a barrier in a block of the cluster: as many bytes beyond the first of its array as in the own block.

@@ -6,7 +6,7 @@ use super::hopper::GroupHelper;
 use super::instructions::WarpHelper;
 use super::prelude::Helper;
 use super::{c_type, Printer, MARGIN};
-use crate::kernel::{ArrayId, GroupOp, Index, Role, Space, Stmt, WarpOp, WmmaOp};
+use crate::kernel::{ArrayId, GroupOp, Index, Role, Space, WarpOp, WmmaOp};
 use satune_ir::DType;
 
 /// `index / by` and `index % by`, where every term but constants is a multiple of `by`.
@@ -312,20 +312,5 @@ impl Printer<'_> {
         }
         let cond = self.condition(cond).within(TERNARY + 1);
         self.line(&format!("{target} = {cond} ? {value} : {zero};"));
-    }
-}
-
-/// Calls `f` with each operation of groups of warps in a role's statements.
-pub(super) fn each_group_op<'s>(body: &'s [Stmt], f: &mut dyn FnMut(&'s GroupOp)) {
-    for stmt in body {
-        match stmt {
-            Stmt::For { body, .. } => each_group_op(body, f),
-            Stmt::If { then, otherwise, .. } => {
-                each_group_op(then, f);
-                each_group_op(otherwise, f);
-            }
-            Stmt::Group(op) => f(op),
-            _ => {}
-        }
     }
 }

@@ -70,7 +70,7 @@ impl Ready {
         let text = |kernel: &crate::kernel::Kernel| Text {
             name: kernel.name.clone(),
             source: print(kernel),
-            own_features: !kernel.tensor_maps.is_empty(),
+            own_features: kernel.is_of_chip(),
         };
         Ready {
             trace,

@@ -322,7 +322,7 @@ fn of_kernels(problem: &dyn Workload, request: &Request, made: &Scheduled, progr
     let kernels = renamed(made, &function_base(problem.name(), "given"));
     let about = format!("{} for {} ({}), as it is given", problem.name(), gpu.name, gpu.full_name);
     let text = |(kernel, file): (&crate::kernel::Kernel, &String)| {
-        format!("{}{}", head(&about, &gpu.arch, file), crate::cuda::print(kernel))
+        format!("{}{}", head(&about, arch(kernel, gpu), file), crate::cuda::print(kernel))
     };
     let names: Vec<String> = output::files_of("given", made).collect();
     let texts: Vec<String> = kernels.iter().zip(&names).map(text).collect();
@@ -360,6 +360,15 @@ fn of_kernels(problem: &dyn Workload, request: &Request, made: &Scheduled, progr
     report
 }
 
+/// The architecture that a kernel is compiled for.
+fn arch<'g>(kernel: &crate::kernel::Kernel, gpu: &'g Descriptor) -> &'g str {
+    if kernel.is_of_chip() {
+        &gpu.arch_features
+    } else {
+        &gpu.arch
+    }
+}
+
 fn compiled(
     compiler: &Compiler,
     made: &Scheduled,
@@ -370,7 +379,7 @@ fn compiled(
     let job = |(kernel, text): (&crate::kernel::Kernel, &String)| Job {
         name: kernel.name.clone(),
         source: text.clone(),
-        arch: gpu.arch.clone(),
+        arch: arch(kernel, gpu).to_string(),
     };
     made.module.kernels.iter().zip(texts).map(|each| compiler.compile_job(&job(each), go_on)).collect()
 }

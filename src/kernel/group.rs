@@ -256,3 +256,18 @@ pub enum GroupOp {
     /// Matrix instructions whose sums are in tensor memory.
     TensorMemory(TensorMemoryOp),
 }
+
+/// Calls `f` with each operation of groups of warps in statements that are no roles.
+pub fn each_group_op<'s>(body: &'s [Stmt], f: &mut dyn FnMut(&'s GroupOp)) {
+    for stmt in body {
+        match stmt {
+            Stmt::For { body, .. } => each_group_op(body, f),
+            Stmt::If { then, otherwise, .. } => {
+                each_group_op(then, f);
+                each_group_op(otherwise, f);
+            }
+            Stmt::Group(op) => f(op),
+            _ => {}
+        }
+    }
+}

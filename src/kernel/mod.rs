@@ -8,7 +8,7 @@ mod tensor_memory;
 mod warp;
 mod wmma;
 
-pub use group::{Descriptor, GroupOp, Image, Role, TensorMap, Wgmma};
+pub use group::{each_group_op, Descriptor, GroupOp, Image, Role, TensorMap, Wgmma};
 pub use tensor_memory::{Tcgen05, TensorMemoryOp};
 pub use warp::{Mma, WarpOp};
 pub use wmma::WmmaOp;
@@ -526,6 +526,13 @@ fn alone() -> u32 {
 }
 
 impl Kernel {
+    /// Whether it needs the features of the very chip (`sm_90a`): `wgmma`, `setmaxnreg`, and with them all kernels that take boxes.
+    pub fn is_of_chip(&self) -> bool {
+        let mut found = !self.tensor_maps.is_empty();
+        each_group_op(&self.body, &mut |op| found |= matches!(op, GroupOp::Matrix { .. }));
+        found
+    }
+
     /// The array of an identity of this kernel.
     pub fn array(&self, id: ArrayId) -> &Array {
         &self.arrays[id.0 as usize]

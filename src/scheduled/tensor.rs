@@ -9,7 +9,7 @@ use satune_ir::term::stream::Tiled;
 use satune_ir::term::tensor::NotGemm;
 use satune_ir::term::{Contraction, Schedule};
 use satune_ir::{BufferId, Program};
-use satune_rewrites::intrinsics::has_wgmma;
+use satune_rewrites::intrinsics::has_tcgen05;
 use satune_rewrites::space::stream::{contractions, Nests};
 use satune_rewrites::{space, Trace};
 
@@ -70,7 +70,7 @@ pub(super) fn of_program(
     let module = match space::contraction(source) {
         Ok(contraction) if one => match space::read_plan(&program, source, &contraction) {
             Ok(plan) if is_generated(&plan) => generate(source, &plan, &contraction)?,
-            Err(none) if has_wgmma(&program) => return Err(none.into()),
+            Err(none) if has_tcgen05(&program) => return Err(none.into()),
             _ => lowered(&program, options)?,
         },
         _ => Joined::of(base, &program, options)?,
@@ -169,7 +169,7 @@ fn product(
             Err(error) => last = Some(error),
         }
     }
-    if !has_wgmma(part) {
+    if !has_tcgen05(part) {
         return Ok(None);
     }
     let written = part.params.last().map_or_else(String::new, |id| part.buffer(*id).name.clone());

@@ -51,6 +51,8 @@ pub(super) struct Cache {
     sectors: u64,
     entered: HashMap<(ArrayId, u64), u64>,
     written: HashSet<(ArrayId, u64)>,
+    /// Sectors that the TMA has read.
+    brought: HashSet<(ArrayId, u64)>,
     fetched: u64,
     touched: BTreeMap<ArrayId, Touched>,
 }
@@ -61,6 +63,7 @@ impl Cache {
             sectors: bytes / SECTOR,
             entered: HashMap::new(),
             written: HashSet::new(),
+            brought: HashSet::new(),
             fetched: 0,
             touched: BTreeMap::new(),
         }
@@ -84,7 +87,24 @@ impl Cache {
         }
     }
 
+    /// A box that the TMA moves, which L1 has no part in: the byte addresses of its elements.
+    pub(super) fn moved(&mut self, array: ArrayId, addresses: impl Iterator<Item = u64>, store: bool) {
+        let sectors: HashSet<u64> = addresses.map(|at| at / SECTOR).collect();
+        let touched = self.touched.entry(array).or_default();
+        for sector in sectors {
+            let known = if store { &mut self.written } else { &mut self.brought };
+            let new = u64::from(known.insert((array, sector)));
+            if store {
+                touched.written += new;
+            } else {
+                touched.read += new;
+                self.fetched += 1;
+            }
+        }
+    }
+
     fn next_block(&mut self) {
+        self.brought.clear();
         self.entered.clear();
         self.written.clear();
     }
@@ -93,10 +113,10 @@ impl Cache {
 /// Runs the blocks of these linear numbers. `cache`: bytes of L1 that a block has; `go_on` is asked before each statement.
 ///
 /// # Errors
-/// The first fault; that the kernel has tensor maps.
+/// The first fault; that the kernel has clusters.
 pub fn sampled(kernel: &Kernel, blocks: &[u64], cache: u64, go_on: &dyn Fn() -> bool) -> Result<Sampled, Fault> {
-    if !kernel.tensor_maps.is_empty() || kernel.cluster > 1 {
-        return Err(beyond_machine(kernel, 0, "blocks of a cluster, or with tensor maps, are not sampled".into()));
+    if kernel.cluster > 1 {
+        return Err(beyond_machine(kernel, 0, "blocks of a cluster are not sampled".into()));
     }
     let memory = memory(kernel, false, |array| Ok(Tracked::blank(array)))?;
     let mut runner = runner(kernel, memory, false, go_on)?;

@@ -2,11 +2,12 @@
 use crate::compiles::compile;
 use crate::support::some_of;
 use crate::synchronisation::without;
-use crate::tensor::{check, run};
+use crate::tensor::{check, lower_written, run};
 use satune::compile::{hot_loop_mix, Job, Mix};
 use satune::kernel::{GroupOp, Stmt};
 use satune::lower::wgmma::*;
 use satune::simulate::Counts;
+use satune_ir::term::Schedule;
 use satune_ir::DType;
 
 pub fn small(consumers: u32, n: i64) -> WgmmaPlan {
@@ -14,11 +15,13 @@ pub fn small(consumers: u32, n: i64) -> WgmmaPlan {
     WgmmaPlan { raster: Raster::rows(2), blocks: Some(2), ..WgmmaPlan::plain(tile, consumers, 3) }
 }
 
-#[test]
-fn layouts_types_and_schedules_are_exact() {
+/// A plan, types of operands and results, layouts, and the shape of products.
+type Case = (WgmmaPlan, DType, DType, &'static [&'static str], [i64; 3]);
+
+fn cases() -> Vec<Case> {
     let base = small(1, 64);
-    let cases = [
-        (base.clone(), DType::F16, DType::F16, ["NT", "NN", "TN", "TT"].as_slice(), [192, 128, 256]),
+    vec![
+        (base.clone(), DType::F16, DType::F16, &["NT", "NN", "TN", "TT"], [192, 128, 256]),
         (small(2, 64), DType::BF16, DType::F32, &["NT", "TN"], [256, 136, 200]),
         (WgmmaPlan { split_k: 3, ..base.clone() }, DType::F16, DType::F16, &["NT", "TN"], [72, 64, 512]),
         (WgmmaPlan { split_k: 2, blocks: None, ..small(2, 64) }, DType::F16, DType::F32, &["NN"], [128, 72, 456]),
@@ -94,8 +97,12 @@ fn layouts_types_and_schedules_are_exact() {
             &["NT", "TN"],
             [256, 64, 576],
         ),
-    ];
-    for (plan, operand, output, layouts, shape) in cases {
+    ]
+}
+
+#[test]
+fn layouts_types_and_schedules_are_exact() {
+    for (plan, operand, output, layouts, shape) in cases() {
         for layout in layouts {
             let g = Gemm::plain("gemm", shape, operand, output, layout);
             check(&g, &lower_wgmma(&g, &plan).unwrap());
@@ -107,6 +114,23 @@ fn layouts_types_and_schedules_are_exact() {
             check(&g, &lower_wgmma(&g, &plan).unwrap());
         }
     }
+}
+
+/// The scheduled programs of plans, lowered as they are written: what only the plan's own kernels have is left out there.
+#[test]
+fn programs_are_lowered_as_they_are_written() {
+    let mut with_roles = 0;
+    for (plan, operand, output, layouts, shape) in cases() {
+        for layout in layouts {
+            let g = Gemm::plain("gemm", shape, operand, output, layout);
+            let module = lower_written(&g, &Schedule::Wgmma(plan.clone())).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
+            check(&g, &module);
+            let kernel = &module.kernels[module.main];
+            with_roles += usize::from(kernel.body.iter().any(|s| matches!(s, Stmt::Roles(_))));
+            println!("{plan:?} {layout} {:?}", kernel.notes);
+        }
+    }
+    println!("{with_roles}");
 }
 
 /// Plans whose results go through shared memory, and products for them.

@@ -219,6 +219,20 @@ pub fn lower_mma(g: &Gemm, plan: &TensorPlan) -> Result<TensorModule, String> {
             let scheduled = satune::scheduled::replayed(&program, &trace).map(|p| satune_ir::tvmscript::print(&p));
             panic!("{e}\n{plan:?}\n{}\n{}", program_of(g), scheduled.unwrap_or_default())
         });
+    Ok(of_program(g, made.module))
+}
+
+/// The kernels of a schedule's program, lowered as it is written.
+pub fn lower_written(g: &Gemm, schedule: &Schedule) -> Result<TensorModule, String> {
+    let program = satune_ir::tvmscript::parse(&program_of(g)).unwrap_or_else(|e| panic!("{e}\n{}", program_of(g)));
+    let contraction = satune_rewrites::space::contraction(&program).unwrap();
+    let trace = satune::scheduled::trace(schedule, &contraction);
+    let scheduled = satune::scheduled::replayed(&program, &trace).map_err(|e| e.to_string())?;
+    let module = satune::lower::program::lower(&scheduled, &Default::default()).map_err(|e| e.to_string())?;
+    Ok(of_program(g, module))
+}
+
+fn of_program(g: &Gemm, module: Module) -> TensorModule {
     let operand = |argument: &Argument| match argument {
         Argument::Workspace(number) => Operand::Between(*number),
         Argument::Param(0) => Operand::A,
@@ -226,14 +240,14 @@ pub fn lower_mma(g: &Gemm, plan: &TensorPlan) -> Result<TensorModule, String> {
         Argument::Param(at) if *at < g.reads.len() + 2 => Operand::Read(at - 2),
         Argument::Param(_) => Operand::C,
     };
-    let Module { kernels, args, workspaces, main } = made.module;
+    let Module { kernels, args, workspaces, main } = module;
     let between = |w: &Workspace| Between { name: "partial", elements: w.elements, dtype: w.dtype };
-    Ok(TensorModule {
+    TensorModule {
         kernels,
         args: args.iter().map(|list| list.iter().map(operand).collect()).collect(),
         workspaces: workspaces.iter().map(between).collect(),
         main,
-    })
+    }
 }
 
 pub fn check(g: &Gemm, module: &TensorModule) -> Report {

@@ -15,7 +15,7 @@ mod work;
 pub use kernel::Kernel;
 pub(crate) use operands::Known;
 pub(crate) use search::search;
-pub use time::matrix_clocks;
+pub use time::{group_clocks, matrix_clocks};
 pub use work::{block, Block};
 
 use crate::prediction::{Compiled, Cost, Infeasible, KLoop};

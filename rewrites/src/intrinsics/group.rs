@@ -4,7 +4,7 @@
 //! That tiles in shared memory are swizzled in rows of 128 bytes is the instruction's and the TMA's own matter: both go
 //! through the same descriptor, and elements are named by row and column.
 use super::registry::Registry;
-use super::text::{cast, function, in_order, param, rest_of_shared, short, swapped, zero};
+use super::text::{cast, function, in_order, param, rest_of_shared, short, swapped, zero, SWAPPED};
 use satune_ir::term::tensor::GroupMma;
 use satune_ir::DType;
 
@@ -76,6 +76,12 @@ impl Group {
     /// The name of what clears its sums.
     pub fn fill_name(&self) -> String {
         format!("{}_fill_m{}n{}_{}", self.op, self.op.rows(), self.n, short(self.types[1].name()))
+    }
+
+    /// The instruction that an intrinsic of the name is, and whether the description has B's factors first.
+    pub fn of_call(name: &str) -> Option<(Group, bool)> {
+        let plain = name.strip_suffix(SWAPPED);
+        Group::named(plain.unwrap_or(name)).map(|group| (group, plain.is_some()))
     }
 
     /// The instruction of a name.

@@ -118,12 +118,12 @@ fn known(program: &Program, loads: &Loads, block: &Block) -> Option<(Arc<Intrins
     })
 }
 
-/// Whether a block of a program is an instruction of `wgmma` or `tcgen05`.
-pub fn has_wgmma(program: &Program) -> bool {
+/// Whether a block of a program is an instruction of `tcgen05`.
+pub fn has_tcgen05(program: &Program) -> bool {
     let blocks = tree::all_realizes(&program.body.block.body).into_iter().map(|r| &r.block);
     blocks
         .filter_map(|block| of_block(program, block))
-        .any(|(intrinsic, _)| GroupMma::ALL.iter().any(|op| intrinsic.name.starts_with(op.name())))
+        .any(|(intrinsic, _)| intrinsic.name.starts_with(GroupMma::Tcgen05.name()))
 }
 
 /// The buffer that a view of a block shows.

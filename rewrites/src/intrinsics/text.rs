@@ -4,8 +4,11 @@
 /// they are written, and the transposed product's instruction takes its rows from the second factor. It is the same
 /// instruction of the same parameters, so blocks with it are read as the other's.
 pub(crate) fn swapped(name: &str) -> String {
-    format!("{name}_swapped")
+    format!("{name}{SWAPPED}")
 }
+
+/// The end of such a name.
+pub(super) const SWAPPED: &str = "_swapped";
 
 /// What a description says of A and B, in their order, or B first.
 pub(super) fn in_order(swapped: bool, [a, b]: [String; 2], separator: &str) -> String {

@@ -112,19 +112,40 @@ impl Tile {
             let whole = || Expr::Var(var.clone());
             let extent = iters.iter().find(|iv| iv.var.id == var.id).and_then(|iv| constant(&iv.extent))?;
             let tile = out.get(*d)?.clone();
-            out[*d] = match &tile {
-                Expr::Binary(BinOp::FloorDiv, a, b) if **a == whole() && constant(b) == Some(low) => whole(),
-                tile if visit::uses_var(tile, &|x| x == var.id) => return None,
-                _ => {
-                    let within = if extent == low { whole() } else { binary(BinOp::FloorMod, whole(), number(low)) };
-                    match constant(&tile) {
-                        Some(0) => within,
-                        _ => binary(BinOp::Add, binary(BinOp::Mul, tile, number(low)), within),
-                    }
-                }
+            // The number of a tile may count those of the iterator's own.
+            let own_tiles =
+                |e: &Expr| matches!(e, Expr::Binary(BinOp::FloorDiv, a, b) if **a == whole() && constant(b) == Some(low));
+            let (tile, within) = match beside(&tile, &own_tiles) {
+                Some(rest) => (rest.unwrap_or_else(|| number(0)), whole()),
+                None if extent == low => (tile, whole()),
+                None => (tile, binary(BinOp::FloorMod, whole(), number(low))),
+            };
+            if visit::uses_var(&tile, &|x| x == var.id) {
+                return None;
+            }
+            out[*d] = match constant(&tile) {
+                Some(0) => within,
+                _ => binary(BinOp::Add, binary(BinOp::Mul, tile, number(low)), within),
             };
         }
         Some(out)
+    }
+}
+
+/// What a sum has beside one of its terms; none where it has no such term.
+#[allow(clippy::option_option)]
+fn beside(sum: &Expr, is_term: &dyn Fn(&Expr) -> bool) -> Option<Option<Expr>> {
+    match sum {
+        e if is_term(e) => Some(None),
+        Expr::Binary(BinOp::Add, a, b) => {
+            let rest = |own: &Expr, other: &Expr| {
+                let own = beside(own, is_term)?;
+                let other = other.clone();
+                Some(Some(own.map_or(other.clone(), |own| Expr::Binary(BinOp::Add, own.into(), other.into()))))
+            };
+            rest(a, b).or_else(|| rest(b, a))
+        }
+        _ => None,
     }
 }
 

@@ -1,10 +1,12 @@
 //! What the kernels of a program ask of a GPU, by counting: a few of their blocks are run at their own size ([`sampled`]), and what
 //! each of all blocks begins with says which of them read the same.
-use crate::kernel::{Array, ArrayId, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, WarpOp, WmmaOp};
+use crate::kernel::{
+    Array, ArrayId, Dim, GroupOp, Index, Kernel, LocalVar, Space, Stmt, Unroll, WarpOp, Wgmma, WmmaOp,
+};
 use crate::lower::program::{Argument, Module};
 use crate::simulate::{sampled, Sampled, Touched};
 use satune_extract::stream::{around, Kept, KernelWork, BASE_REGISTERS, STEP_CLOCKS};
-use satune_extract::tensor::matrix_clocks;
+use satune_extract::tensor::{group_clocks, matrix_clocks};
 use satune_extract::{resident_blocks, stays_in_l2, Descriptor};
 use satune_ir::term::tensor::Mma;
 use satune_ir::DType;
@@ -83,7 +85,11 @@ impl<'k> Counted<'k> {
         gpu: &'k Descriptor,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Counted<'k>, String> {
-        let clocks = |op| matrix_clocks(op, gpu).ok_or_else(|| format!("{} has no {op}", gpu.name));
+        let clocks = |op| match op {
+            Multiplication::Warp(op) => matrix_clocks(op, gpu).ok_or_else(|| format!("{} has no {op}", gpu.name)),
+            Multiplication::Group(op) => group_clocks([op.operand, op.accumulator()], [op.n, op.k()], gpu)
+                .ok_or_else(|| format!("{} has no wgmma", gpu.name)),
+        };
         let all = multiplications(&kernel.body).into_iter().map(clocks).collect::<Result<Vec<_>, _>>()?;
         let matrices = all.into_iter().reduce(|a, b| if a >= b { a } else { b }).unwrap_or_default();
         let words = |a: &Array| (a.len as i64 * i64::from(a.dtype.bytes()) + 3) / 4;
@@ -257,9 +263,15 @@ impl Rounds<'_> {
                 | Stmt::Warp(WarpOp::LoadMatrix { src, .. })
                 | Stmt::Warp(WarpOp::Wmma(WmmaOp::Load { src: (src, _), .. })) => self.reads(*src),
                 Stmt::AsyncWait(latest) => self.found[0] += times / f64::from(latest + 1),
-                Stmt::Barrier => self.close(times),
+                Stmt::Barrier | Stmt::Group(GroupOp::NamedBarrier { .. }) => self.close(times),
+                // The producer is as far ahead as there are places.
+                Stmt::Group(GroupOp::WaitPhase { barrier: (places, _), .. }) => {
+                    self.found[0] += times / self.kernel.array(*places).len.max(1) as f64;
+                }
+                // Those that multiply wait for the others.
+                Stmt::Roles(roles) => roles.last().into_iter().for_each(|role| self.list(&role.body, times)),
                 Stmt::Let { .. } | Stmt::AsyncCopy { .. } | Stmt::AsyncCommit => {}
-                Stmt::Warp(_) | Stmt::Group(_) | Stmt::Roles(_) | Stmt::Comment(_) => {}
+                Stmt::Warp(_) | Stmt::Group(_) | Stmt::Comment(_) => {}
             }
         }
     }
@@ -267,20 +279,28 @@ impl Rounds<'_> {
 
 fn has_barrier(body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match stmt {
-        Stmt::Barrier => true,
+        Stmt::Barrier | Stmt::Group(GroupOp::NamedBarrier { .. }) => true,
         Stmt::For { body, .. } => has_barrier(body),
         Stmt::If { then, otherwise, .. } => has_barrier(then) || has_barrier(otherwise),
         _ => false,
     })
 }
 
+/// An instruction that multiplies matrices.
+enum Multiplication {
+    Warp(Mma),
+    Group(Wgmma),
+}
+
 /// The multiplications of matrices in statements.
-fn multiplications(body: &[Stmt]) -> Vec<Mma> {
+fn multiplications(body: &[Stmt]) -> Vec<Multiplication> {
     let of = |stmt: &Stmt| match stmt {
-        Stmt::Warp(WarpOp::Wmma(WmmaOp::Multiply { op, .. })) => vec![Mma::Wmma(*op)],
-        Stmt::Warp(WarpOp::Mma { op, .. }) => vec![*op],
+        Stmt::Warp(WarpOp::Wmma(WmmaOp::Multiply { op, .. })) => vec![Multiplication::Warp(Mma::Wmma(*op))],
+        Stmt::Warp(WarpOp::Mma { op, .. }) => vec![Multiplication::Warp(*op)],
+        Stmt::Group(GroupOp::Matrix { op, .. }) => vec![Multiplication::Group(*op)],
         Stmt::For { body, .. } => multiplications(body),
-        Stmt::If { then, otherwise, .. } => [multiplications(then), multiplications(otherwise)].concat(),
+        Stmt::If { then, otherwise, .. } => [then, otherwise].into_iter().flat_map(|s| multiplications(s)).collect(),
+        Stmt::Roles(roles) => roles.iter().flat_map(|role| multiplications(&role.body)).collect(),
         _ => Vec::new(),
     };
     body.iter().flat_map(of).collect()
@@ -333,9 +353,18 @@ impl Begin<'_> {
                 Stmt::Copy { src, src_index, .. } | Stmt::AsyncCopy { src, src_index, .. } => {
                     self.reads(*src, src_index)
                 }
+                Stmt::Group(GroupOp::LoadTile { map, at, .. }) => self.reads_box(*map, at),
+                Stmt::Roles(roles) => roles.iter().for_each(|role| self.list(&role.body)),
                 _ => {}
             }
         }
+    }
+
+    fn reads_box(&mut self, map: u32, at: &[Index]) {
+        let Some(map) = self.kernel.tensor_maps.get(map as usize) else { return };
+        let steps = std::iter::once(1).chain(map.strides.iter().map(|step| *step as i64));
+        let first = at.iter().zip(steps).map(|(at, step)| self.index(at) * step).sum();
+        self.found.entry(map.array).or_insert(first);
     }
 
     fn reads(&mut self, array: ArrayId, at: &Index) {

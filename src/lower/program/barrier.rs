@@ -30,7 +30,7 @@ pub struct Rules<'r> {
 
 /// Where an index tells the thread: (component of threadIdx, dimension, unit): `index[dimension] // unit % extent` is the
 /// thread's number.
-type Owner = Vec<(VarId, usize, i64)>;
+pub(super) type Owner = Vec<(VarId, usize, i64)>;
 
 /// For each statement and buffer: how its indices tell the thread, the same for all of its accesses.
 #[derive(Default)]

@@ -2,6 +2,7 @@
 use super::allreduce::Reduction;
 use super::cropped;
 use super::error::{At, LowerError};
+use super::group;
 use super::lanes::{self, is_held};
 use super::linear::{Atom, Linear};
 use super::matrix::{self, is_fragment};
@@ -74,7 +75,7 @@ const FOLLOWED: &[&str] = &[
 
 /// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.
 pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result<Nest, LowerError> {
-    let nest = Nest { next_var: program.next_var, roles: lanes::roles(program, stmt)?, ..Nest::default() };
+    let nest = Nest { next_var: program.next_var, roles: lanes::roles(program, stmt)?, lanes: group::lanes(stmt)?, ..Nest::default() };
     let mut builder = Builder {
         program,
         nest,

@@ -1,6 +1,7 @@
 //! From loops and leaves to the statements of a kernel.
 use super::ends::joined;
 use super::error::LowerError;
+use super::group;
 use super::guards::Guarding;
 use super::layout::BufferLayout;
 use super::linear::{Atom, Linear, Op, Ranges};
@@ -8,6 +9,8 @@ use super::matrix::{Fragments, What};
 use super::nest::{flag, leaves, Leaf, Loop, LoopKind, Nest, Node};
 use super::pipeline::Pipeline;
 use super::pred::{join, Pred};
+use super::roles::{Consumer, Ring};
+use super::tma::Tiles;
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
 use crate::lower::index::{self, add, all, c, div, mul, rem, scaled};
 use satune_ir::{Attr, BufferId, DType, Program, VarId};
@@ -48,6 +51,13 @@ pub struct Emitter<'a> {
     pub mode: Mode,
     /// Whether statements are written out for known laps, as those of pipelines of matrices are.
     pub written_out: bool,
+    /// The copies that the TMA makes, and the loops whose tiles a producer brings.
+    pub tiles: Tiles,
+    pub rings_of_tiles: HashMap<VarId, Ring>,
+    /// The role whose code is emitted.
+    pub role: Option<Consumer>,
+    /// Whether the instructions around are waited for together.
+    pub in_group: bool,
     /// Statements of the kernel's head: parts of indices that threads and blocks decide.
     pub lets: Vec<Stmt>,
     pub notes: Vec<String>,
@@ -97,6 +107,10 @@ impl<'a> Emitter<'a> {
             expanded: HashSet::new(),
             mode: Mode::Whole,
             written_out: false,
+            tiles: Tiles::default(),
+            rings_of_tiles: HashMap::new(),
+            role: None,
+            in_group: false,
             lets: Vec::new(),
             notes: Vec::new(),
             staging: HashMap::new(),
@@ -245,7 +259,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// A form with the numbers of laps that are written out.
-    fn at_this_lap(&self, form: &Linear) -> Linear {
+    pub(super) fn at_this_lap(&self, form: &Linear) -> Linear {
         let mut known = HashMap::new();
         form.vars(&mut |v| {
             if let Some(Index::Const(number)) = self.env.get(&v) {
@@ -343,6 +357,19 @@ impl<'a> Emitter<'a> {
     /// All of the kernel. What threads and blocks decide of indices is computed at its head, but for what only comes after a loop that
     /// multiplies matrices: that has no registers for it.
     pub fn kernel_body(&mut self) -> Result<Vec<Stmt>, LowerError> {
+        match self.rings_of_tiles.is_empty() {
+            true => self.own_body(),
+            false => self.with_roles(),
+        }
+    }
+
+    /// What stands at the head belongs to another role.
+    pub(super) fn forget(&mut self) {
+        self.cache.clear();
+    }
+
+    /// The code of the nest's threads.
+    pub(super) fn own_body(&mut self) -> Result<Vec<Stmt>, LowerError> {
         let ends =
             |node: &Node| matches!(node, Node::Loop(l) if self.pipelines.contains_key(&l.var)) && has_instruction(node);
         let parts: Vec<&[Node]> = self.nest.body.split_inclusive(ends).collect();
@@ -360,9 +387,9 @@ impl<'a> Emitter<'a> {
         let mut out = Vec::new();
         for node in nodes {
             match node {
-                Node::Barrier => out.push(Stmt::Barrier),
+                Node::Barrier => out.extend(self.barrier()),
                 Node::Leaf(leaf) => out.extend(self.leaf(leaf, None)?),
-                Node::Loop(l) => out.extend(self.for_loop(l)?),
+                Node::Loop(l) => out.extend(self.grouped(node, |this| this.for_loop(l))?),
             }
         }
         Ok(joined(out))
@@ -388,6 +415,9 @@ impl<'a> Emitter<'a> {
 
     fn for_loop(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
         if let Some((leaf, _)) = single_leaf(l) {
+            if let Some(tile) = self.tiles.by_leaf.get(&leaf.id).filter(|tile| tile.loops[0] == l.var).cloned() {
+                return self.store_tile(&tile);
+            }
             if let Some(what) = leaf.instruction.as_deref().filter(|what| what.loops.first() == Some(&l.var)) {
                 match what.what {
                     What::Matrices => {
@@ -398,6 +428,9 @@ impl<'a> Emitter<'a> {
                     _ => return self.instruction(leaf, what),
                 }
             }
+        }
+        if self.rings_of_tiles.contains_key(&l.var) {
+            return self.consumed(l);
         }
         if self.pipelines.contains_key(&l.var) {
             return self.pipelined(l);
@@ -432,6 +465,8 @@ impl<'a> Emitter<'a> {
         let out = match self.whole_laps(l) {
             Some(whole) => self.laps_and_ends(l, whole),
             None if self.written_out && l.kind == LoopKind::Unrolled => self.one_by_one(l),
+            // Then descriptors are constants.
+            None if self.in_group && l.extent.saturating_mul(group::count(&l.body)) <= group::MOST => self.one_by_one(l),
             None => self.loop_inside(l, 0),
         };
         self.path.pop();

@@ -13,7 +13,7 @@
 use super::build::{Around, Builder};
 use super::error::{At, LowerError};
 use super::linear::Linear;
-use super::matrix::{Instruction, What, LANES, LANE_TAG};
+use super::matrix::{Instruction, What, LANE_TAG};
 use super::nest::{flag, Loop, LoopKind, Nest, Node};
 use super::pred::{join, range_of_parts, Pred};
 use satune_ir::affine::{constant, int};
@@ -57,7 +57,7 @@ pub fn roles(program: &Program, stmt: &Stmt) -> Result<HashMap<BufferId, Role>, 
         count(s, 1, &mut counts);
         let Stmt::Realize(r) = s else { return };
         let Some(Attr::Str(name)) = r.block.annotations.get(INTRINSIC) else { return };
-        let multiplies = super::matrix::named(name).is_some_and(|i| matches!(i.what, What::Multiply(_)));
+        let multiplies = super::matrix::named(name).is_some_and(|i| i.is_of_lanes());
         visit::walk_stmt(&r.block.body, &mut |s| {
             count(s, 0, &mut counts);
             let Stmt::Store { buffer, value, .. } = s else { return };
@@ -118,7 +118,7 @@ impl Builder<'_> {
 
     /// The lane of a thread.
     fn lane(&mut self) -> Result<VarId, LowerError> {
-        self.thread(LANE_TAG, LANES, "the lanes of a warp")
+        self.thread(LANE_TAG, self.nest.lanes, "threads that multiply matrices together")
     }
 
     /// Loops with one block in them over elements that lanes hold. None where they are not.
@@ -183,7 +183,7 @@ impl Builder<'_> {
     fn is_own(&self, form: &Linear, lane: VarId, guards: &[Pred]) -> bool {
         let ranges = &self.nest.ranges;
         *form == Linear::var(lane)
-            || (0..LANES).all(|number| {
+            || (0..self.nest.lanes).all(|number| {
                 let map = HashMap::from([(lane, Linear::of(number))]);
                 let guards: Vec<Pred> =
                     guards.iter().map(|p| p.map(&mut |form| form.substitute(&map, ranges))).collect();
@@ -248,7 +248,7 @@ impl Builder<'_> {
         let lane = self.lane()?;
         let mut inside = Around { of_own_lane: true, ..around.clone() };
         // Where there are few elements, lanes whose other bits differ hold none.
-        for bit in (0..5).filter(|bit| bits.iter().all(|own| own.lane != Some(*bit))) {
+        for bit in (0..self.nest.lanes.ilog2()).filter(|bit| bits.iter().all(|own| own.lane != Some(*bit))) {
             let own = Linear::var(lane).divided(1 << bit, &self.nest.ranges).remainder(2, &self.nest.ranges);
             join(&mut inside.guards, Pred::eq(&own.shifted(-(first >> bit & 1)), &self.nest.ranges));
         }

@@ -4,6 +4,7 @@
 //! alive at a time is allocated. An index is the sum of a part that is fixed while the buffer lives, which is dropped,
 //! and a part that varies. Pieces of the varying part that lie apart (vthread strides) are moved together: the part is
 //! read as a mixed-radix number whose unused digits are left out.
+use super::boxes::Boxes;
 use super::error::LowerError;
 use super::guards::may_go;
 use super::linear::{Atom, Linear, Ranges};
@@ -40,6 +41,8 @@ pub struct BufferLayout {
     dims: Vec<Dim>,
     /// Strides by which an element's indices are one number first, as they are where digits of one number index them.
     joined: Option<Vec<i64>>,
+    /// Rows are in boxes of a matrix instruction's.
+    boxes: Option<Boxes>,
     /// Elements to allocate.
     pub len: i64,
     /// Whether writes reach all that reads reach.
@@ -51,18 +54,53 @@ impl BufferLayout {
     pub fn flatten(&self, at: &[Linear], ranges: &Ranges) -> Linear {
         let one = self.joined.as_ref().map(|strides| [join(at, strides, ranges)]);
         let at = one.as_ref().map_or(at, |one| one);
-        at.iter().zip(&self.dims).fold(Linear::of(0), |sum, (index, dim)| {
+        let packed = |(index, dim): (&Linear, &Dim)| {
             let index = index.plus(&dim.origin, -1);
-            let packed = match &dim.digits {
+            match &dim.digits {
                 None => index,
                 Some(digits) => index.terms.iter().fold(Linear::of(0), |sum, (atom, c)| {
                     let digit = digits.iter().rev().find(|d| d.unit <= *c);
                     let c = digit.map_or(*c, |d| c / d.unit * d.packed);
                     sum.plus(&Linear { terms: vec![(atom.clone(), c)], constant: 0 }, 1)
                 }),
-            };
-            sum.plus(&packed, dim.stride)
-        })
+            }
+        };
+        let strided = |at: &[Linear]| {
+            let parts = at.iter().zip(&self.dims);
+            parts.fold(Linear::of(0), |sum, (index, dim)| sum.plus(&packed((index, dim)), dim.stride))
+        };
+        match (&self.boxes, at, self.dims.as_slice()) {
+            (Some(boxes), [others @ .., row, column], [.., rows, columns]) => {
+                let [row, column] = [packed((row, rows)), packed((column, columns))];
+                strided(others).plus(&boxes.place(&row, &column, rows.extent, ranges), 1)
+            }
+            _ => strided(at),
+        }
+    }
+
+    /// Rows and columns of a matrix: of what lives at a time.
+    pub fn matrix(&self) -> Option<[i64; 2]> {
+        match self.dims.as_slice() {
+            [.., rows, columns] if self.joined.is_none() => Some([rows.extent, columns.extent]),
+            _ => None,
+        }
+    }
+
+    /// Row and column of an element within what lives at a time.
+    pub fn in_matrix(&self, at: &[Linear]) -> [Linear; 2] {
+        let [.., rows, columns] = self.dims.as_slice() else { return [Linear::of(0), Linear::of(0)] };
+        let [.., row, column] = at else { return [Linear::of(0), Linear::of(0)] };
+        [row.plus(&rows.origin, -1), column.plus(&columns.origin, -1)]
+    }
+
+    /// Rows are in boxes.
+    pub fn in_boxes(&mut self, boxes: Boxes) {
+        self.boxes = Some(boxes);
+    }
+
+    /// The boxes that rows are in.
+    pub fn boxes(&self) -> Option<&Boxes> {
+        self.boxes.as_ref()
     }
 
     /// All of a buffer, by its own strides.
@@ -74,7 +112,7 @@ impl BufferLayout {
             stride = stride.saturating_mul(dim.extent);
         }
         let last = dims.iter().fold(0_i64, |n, d| n.saturating_add((d.extent - 1).saturating_mul(d.stride)));
-        BufferLayout { dims, joined: None, len: last.saturating_add(1), covered: true }
+        BufferLayout { dims, joined: None, boxes: None, len: last.saturating_add(1), covered: true }
     }
 }
 
@@ -176,7 +214,7 @@ fn laid(
         stride = stride.saturating_mul(dim.extent);
     }
     let covered = dims.iter().all(|d| d.covered);
-    Ok(BufferLayout { dims, joined: None, len: stride, covered })
+    Ok(BufferLayout { dims, joined: None, boxes: None, len: stride, covered })
 }
 
 fn common<'a>(a: &'a [VarId], b: &'a [VarId]) -> &'a [VarId] {

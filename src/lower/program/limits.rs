@@ -36,6 +36,11 @@ pub fn launch(nest: &Nest, max_threads: i64) -> Result<(), LowerError> {
     Ok(())
 }
 
+/// Whether a block has room for four more warps, which bring tiles.
+pub fn producer(nest: &Nest, max_threads: i64) -> bool {
+    nest.extents(true).into_iter().product::<i64>() + super::group::THREADS <= max_threads
+}
+
 /// What a thread has of its own.
 pub fn local_memory(arrays: &[Array]) -> Result<(), LowerError> {
     let own = || arrays.iter().filter(|a| a.space.is_private());

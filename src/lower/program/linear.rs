@@ -43,7 +43,7 @@ pub struct Linear {
     pub constant: i64,
 }
 
-fn gcd(a: i64, b: i64) -> i64 {
+pub fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.saturating_abs(), b.saturating_abs());
     while b != 0 {
         (a, b) = (b, a % b);
@@ -182,6 +182,11 @@ impl Linear {
         found.then_some(out)
     }
 
+    /// The bits that are in one of two numbers; neither is negative.
+    pub fn xor(&self, other: &Linear, ranges: &Ranges) -> Linear {
+        combine(Op::Xor, self.clone(), other.clone(), ranges)
+    }
+
     /// `self + factor · other`.
     pub fn plus(&self, other: &Linear, factor: i64) -> Linear {
         let mut out = self.clone();
@@ -247,7 +252,7 @@ impl Linear {
     }
 
     /// A number that divides every value (0 for the constant 0).
-    fn factor(&self) -> i64 {
+    pub fn factor(&self) -> i64 {
         self.terms.iter().fold(self.constant.saturating_abs(), |g, (atom, c)| gcd(g, c.saturating_mul(atom.factor())))
     }
 

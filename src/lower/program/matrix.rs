@@ -15,6 +15,7 @@
 use super::build::Around;
 use super::emit::{guarded, Emitter};
 use super::error::{At, LowerError};
+use super::group::{together, Together};
 use super::guards::Guarding;
 use super::lanes::is_held;
 use super::layout::BufferLayout;
@@ -77,6 +78,8 @@ pub enum What {
     Fragments(Step),
     /// `mma.sync`.
     Multiply(Multiplication),
+    /// `wgmma`.
+    Together(Together),
     /// Gives lanes what they hold for `mma.sync`.
     Hold,
     /// Takes 16-bit values of what lanes hold to shared memory, by `stmatrix`.
@@ -86,26 +89,27 @@ pub enum What {
 impl Instruction {
     /// Whether it multiplies what lanes hold.
     pub fn is_of_lanes(&self) -> bool {
-        matches!(self.what, What::Multiply(_))
+        matches!(self.what, What::Multiply(_) | What::Together(_))
     }
 
     /// Whether it multiplies.
     pub fn multiplies(&self) -> bool {
-        matches!(self.what, What::Multiply(_) | What::Fragments(Step::Multiply(..)))
+        matches!(self.what, What::Multiply(_) | What::Together(_) | What::Fragments(Step::Multiply(..)))
     }
 
     /// What it does with fragments of `wmma`.
     fn step(&self) -> Option<Step> {
         match self.what {
             What::Fragments(step) => Some(step),
-            What::Multiply(_) | What::Hold | What::Matrices => None,
+            What::Multiply(_) | What::Together(_) | What::Hold | What::Matrices => None,
         }
     }
 }
 
 /// The instruction of an intrinsic's name, where lowering has one; its loops are not known yet.
 pub fn named(name: &str) -> Option<Instruction> {
-    let what = step(name).map(What::Fragments).or_else(|| mma::named(name).map(What::Multiply))?;
+    let of_warp = || mma::named(name).map(What::Multiply);
+    let what = step(name).map(What::Fragments).or_else(of_warp).or_else(|| together(name).map(What::Together))?;
     Some(Instruction { name: name.into(), what, loops: Vec::new() })
 }
 
@@ -254,16 +258,17 @@ pub fn lanes(nest: &mut Nest) -> Result<(), LowerError> {
     let lanes = nest.threads.iter().find(|t| t.tag == LANE_TAG).map(|t| t.extent);
     match lanes {
         None => {
-            let (var, index) = (nest.fresh(LANES), Index::ThreadIdx(kernel::Dim::X));
+            let extent = nest.lanes;
+            let (var, index) = (nest.fresh(extent), Index::ThreadIdx(kernel::Dim::X));
             let (tag, first_loop) = (LANE_TAG.to_string(), "the lanes of a warp".to_string());
-            nest.threads.push(super::nest::Thread { tag, var, extent: LANES, index, block: true, first_loop });
+            nest.threads.push(super::nest::Thread { tag, var, extent, index, block: true, first_loop });
             Ok(())
         }
-        Some(extent) if extent % LANES == 0 => Ok(()),
+        Some(extent) if extent == nest.lanes || extent % nest.lanes == 0 && nest.lanes == LANES => Ok(()),
         Some(extent) => Err(LowerError::Unsupported {
-            what: format!("wmma in blocks of {extent} threads along threadIdx.x"),
+            what: format!("instructions on matrices in blocks of {extent} threads along threadIdx.x"),
             place: At::default(),
-            remedy: "a warp is 32 neighbours there: bind loops of 32 to threadIdx.x, or none".into(),
+            remedy: format!("{0} neighbours there multiply together: bind loops of {0} to threadIdx.x, or none", nest.lanes),
         }),
     }
 }
@@ -304,6 +309,7 @@ impl Emitter<'_> {
         let step = match what.what {
             What::Fragments(step) => step,
             What::Multiply(multiplication) => return self.multiply(leaf, what, multiplication, &when),
+            What::Together(of) => return self.multiply_together(leaf, what, of, &when),
             What::Hold => return self.hold(leaf, what, &when),
             What::Matrices => return Err(refused("its matrices are not whole")),
         };

@@ -24,6 +24,7 @@
 mod allreduce;
 mod barrier;
 mod bits;
+mod boxes;
 mod build;
 mod combine;
 mod copy;
@@ -33,6 +34,7 @@ mod element;
 mod emit;
 mod ends;
 mod error;
+mod group;
 mod guards;
 mod held;
 mod interleaved;
@@ -50,11 +52,13 @@ mod pinned;
 mod pipeline;
 mod pred;
 mod raster;
+mod roles;
 mod shared;
 mod steps;
 mod team;
 mod threads;
 mod tiles;
+mod tma;
 mod value;
 mod vector;
 mod vthread;
@@ -71,6 +75,7 @@ use linear::Linear;
 use matrix::{is_fragment, is_private, Fragments};
 use nest::{Leaf, Nest, Thread};
 use satune_ir::{BufferId, DType, Program, Stmt as Node, VarId};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// What the GPU has.
@@ -158,6 +163,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
         let (program, part) = held::held(program, part);
         let part = interleaved::interleaved(&program, part.as_ref());
+        let (program, part) = group::side_by_side(Cow::Borrowed(program.as_ref()), part)?;
         let part = part.as_ref();
         let (program, reductions) = allreduce::find(program.as_ref(), part)?;
         let program = program.as_ref();
@@ -215,10 +221,21 @@ impl OneKernel<'_> {
         let fragments = matrix::fragments(&nest, program)?;
         let layouts = self.layouts(&nest, &written, reductions)?;
         let guarding = guards::decide(&nest, program, &layouts);
-        let (mut arrays, places, rings) = self.arrays(&nest, &layouts, &written, &pipelines, &fragments);
+        let mut tiles = tma::find(&mut nest, program, &layouts, &guarding)?;
+        let (mut arrays, places, copies) = self.arrays(&nest, &layouts, &written, &pipelines, &fragments);
         matrix::align(&nest, &places, &mut arrays);
         let on_chip = places.iter().map(|(b, (id, _))| (*b, id));
-        let (shared_bytes, sharing) = shared::place(&nest, &mut arrays, on_chip, self.options.target.max_shared_bytes)?;
+        let most = self.options.target.max_shared_bytes;
+        // Who reads what the TMA brings is told by barriers of its own.
+        let (mut shared_bytes, sharing) = shared::place(&nest, &mut arrays, on_chip, (most, tiles.is_empty()))?;
+        let has_room = limits::producer(&nest, self.options.target.max_threads);
+        let rings = match tiles.is_empty() || !has_room {
+            true => HashMap::new(),
+            false => roles::rings(&nest, program, &pipelines, &tiles, (&mut arrays, &mut shared_bytes)),
+        };
+        if rings.is_empty() {
+            tiles.without_loads(&mut nest, program);
+        }
         let owners = barrier::Owners::of(&nest);
         let rules = barrier::Rules {
             shared: &|b| program.buffer(b).scope.starts_with("shared"),
@@ -231,17 +248,33 @@ impl OneKernel<'_> {
         nest.body = body;
 
         let expanded = self.expanded(&nest, &layouts)?;
+        if shared_bytes > most as u32 {
+            let list = arrays.iter().filter(|a| a.space == Space::Shared);
+            let list: Vec<String> = list.map(|a| format!("{} {}", a.name, a.len * u64::from(a.dtype.bytes()))).collect();
+            return Err(LowerError::SharedMemory { bytes: shared_bytes.into(), most, list: list.join(", ") });
+        }
+        if !rings.is_empty() {
+            nest.min_blocks = nest.min_blocks.or(Some(1));
+        }
         let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
         emitter.number_blocks();
         emitter.expanded = expanded;
-        emitter.rings = rings;
+        emitter.rings = copies;
+        let map = |b: &BufferId, tile: &tma::Tile| tile.map(program, emitter.places[b].0);
+        let tensor_maps = tiles.maps().map(|(b, tile)| map(b, tile)).collect::<Result<_, _>>()?;
+        emitter.tiles = tiles;
+        emitter.rings_of_tiles = rings;
         emitter.fragments = fragments;
         emitter.partials = reductions.iter().map(|r| r.partial).collect();
         emitter.pipelines = pipelines;
         let body = emitter.kernel_body()?;
         let arrays = std::mem::take(&mut emitter.arrays);
         limits::local_memory(&arrays)?;
-        let [grid, block] = [nest.extents(false), nest.extents(true)].map(|e| e.map(|x| x as u32));
+        let [grid, mut block] = [nest.extents(false), nest.extents(true)].map(|e| e.map(|x| x as u32));
+        if !emitter.rings_of_tiles.is_empty() {
+            // The producer's come first.
+            block = [group::THREADS as u32 + block.iter().product::<u32>(), 1, 1];
+        }
         let mut notes = vec![format!(
             "{}: {} x {} x {} blocks of {} x {} x {} threads",
             name, grid[0], grid[1], grid[2], block[0], block[1], block[2]
@@ -257,7 +290,7 @@ impl OneKernel<'_> {
             shared_bytes,
             min_blocks_per_sm: nest.min_blocks,
             cluster: 1,
-            tensor_maps: vec![],
+            tensor_maps,
             body,
         })
     }
@@ -311,6 +344,9 @@ impl OneKernel<'_> {
                 return Err(LowerError::Overflow { what: format!("the size of buffer {}", buffer.name) });
             }
             out.insert(*id, layout);
+        }
+        for (id, layout) in group::boxed(nest, self.program, |id| out.get(&id).cloned())? {
+            out.insert(id, layout);
         }
         Ok(out)
     }
@@ -381,9 +417,10 @@ impl OneKernel<'_> {
             if let Some(held) = fragments.get(id) {
                 len = held.count(len) * held.per_lane;
             }
+            let align = if layout.boxes().is_some() { boxes::ALIGN as u32 } else { 16 };
             if let Some(p) = pipelines.values().find(|p| p.buffers.contains(id)) {
-                // Each copy begins at a multiple of the widest access.
-                len = (len as u64).next_multiple_of(u64::from(16 / buffer.dtype.bytes().min(16))) as i64;
+                // Each copy begins at a multiple of the widest access, or where boxes may.
+                len = (len as u64).next_multiple_of(u64::from(align / buffer.dtype.bytes().min(16))) as i64;
                 rings.insert(*id, (p.slot, len));
                 len *= p.slots();
             }
@@ -392,7 +429,7 @@ impl OneKernel<'_> {
                 dtype: buffer.dtype,
                 len: len as u64,
                 space: space(id),
-                align: 16,
+                align,
                 shared_offset: 0,
                 written: space(id) == Space::Global && written.contains(id),
             });

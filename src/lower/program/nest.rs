@@ -128,6 +128,8 @@ pub struct Nest {
     pub vthreads: Vec<VThread>,
     /// Buffers that instructions multiply, and those that they add up in.
     pub roles: HashMap<BufferId, Role>,
+    /// Threads that hold a buffer of scope `warp` together, neighbours along threadIdx.x.
+    pub lanes: i64,
     pub ranges: Ranges,
     /// Blocks that are to fit on a multiprocessor at once.
     pub min_blocks: Option<u32>,

@@ -216,7 +216,7 @@ impl Emitter<'_> {
             if asynchronous {
                 body.push(Stmt::AsyncWait((stages - 2) as u32));
             }
-            body.push(Stmt::Barrier);
+            body.extend(this.barrier());
             match &known {
                 Some([_, fill]) => {
                     body.extend(this.fill(l, p, copies, (add(k.clone(), c(ahead)), fill.clone()), mode)?)
@@ -292,7 +292,7 @@ impl Emitter<'_> {
     ) -> Result<Vec<Stmt>, LowerError> {
         let mut out = self.fill(l, p, copies, (c(0), c(0)), Mode::Load)?;
         out.extend(self.fill(l, p, copies, (c(0), c(0)), Mode::Store)?);
-        out.push(Stmt::Barrier);
+        out.extend(self.barrier());
         let lap = |this: &mut Self, k: Index, known: Option<[Index; 2]>| -> Result<Vec<Stmt>, LowerError> {
             let more = if known.is_some() { Cond::True } else { Cond::Lt(k.clone(), c(l.extent - 1)) };
             let (mut body, mut store) = (Vec::new(), Vec::new());
@@ -312,7 +312,7 @@ impl Emitter<'_> {
             body.extend(this.with(l.var, k, |this| this.with(p.slot, slot, |this| this.nodes(compute)))?);
             store.extend(this.fill(l, p, copies, at(), Mode::Store)?);
             body.extend(guarded(more, store));
-            body.push(Stmt::Barrier);
+            body.extend(this.barrier());
             Ok(body)
         };
         out.extend(self.in_rounds(l, 2, 1, compute, &lap)?);

@@ -29,14 +29,14 @@ pub fn place<'a>(
     nest: &Nest,
     arrays: &mut [Array],
     places: impl Iterator<Item = (BufferId, &'a ArrayId)>,
-    most: u64,
+    (most, may_share): (u64, bool),
 ) -> Result<(u32, HashMap<BufferId, Vec<BufferId>>), LowerError> {
     let lives = lives(nest);
     let mut items: Vec<Item> = places
         .filter_map(|(buffer, id)| {
             let array = arrays.get(id.0 as usize).filter(|a| a.space == Space::Shared)?;
             let bytes = array.len.saturating_mul(u64::from(array.dtype.bytes()));
-            let life = if bytes < SMALL { None } else { lives.get(&buffer).copied() };
+            let life = if bytes < SMALL || !may_share { None } else { lives.get(&buffer).copied() };
             let life = life.unwrap_or((0, usize::MAX));
             Some(Item { buffer, array: id.0 as usize, life, start: 0, bytes, align: array.align.into() })
         })

@@ -44,8 +44,9 @@ impl Flights {
         self.open.is_empty() && self.groups.iter().all(Vec::is_empty)
     }
 
-    fn writes(&self, d: (ArrayId, i64)) -> bool {
-        self.open.iter().chain(self.groups.iter().flatten()).any(|f| f.d == d)
+    /// Whether an instruction under way has these accumulators, of the threads from `first` on.
+    fn writes(&self, d: (ArrayId, i64), first: usize) -> bool {
+        self.open.iter().chain(self.groups.iter().flatten()).any(|f| (f.d, f.first) == (d, first))
     }
 }
 
@@ -67,7 +68,9 @@ impl Runner<'_> {
                     let mut flights: VecDeque<Flight> = self.now.matrix.groups.pop_front().unwrap_or_default().into();
                     while let Some(flight) = flights.pop_front() {
                         // Readable once nothing behind it is under way.
-                        let done = !flights.iter().any(|f| f.d == flight.d) && !self.now.matrix.writes(flight.d);
+                        let (d, first) = (flight.d, flight.first);
+                        let behind = flights.iter().any(|f| (f.d, f.first) == (d, first));
+                        let done = !behind && !self.now.matrix.writes(d, first);
                         self.finish(flight, done)?;
                     }
                 }
@@ -106,7 +109,7 @@ impl Runner<'_> {
         let first = base + u64::try_from(index).unwrap_or(0) * bytes;
         let (leading, stride) = (u64::from(d.leading), u64::from(d.stride));
         let span = u64::from(d.span);
-        if !(span == 128 || transposed && matches!(span, 32 | 64)) {
+        if !matches!(span, 32 | 64 | 128) || !transposed && u64::from(k_extent) * bytes > span {
             return Err(self.machine("a descriptor with a swizzle that the operand cannot have".into()));
         }
         if first % 16 != 0 || leading % 16 != 0 || stride % 16 != 0 || base % 1024 != 0 {
@@ -117,7 +120,7 @@ impl Runner<'_> {
                 let columns = span / bytes;
                 r / columns * leading + k / 8 * stride + k % 8 * span + r % columns * bytes
             } else {
-                r / 8 * stride + r % 8 * 128 + k * bytes
+                r / 8 * stride + r % 8 * span + k * bytes
             };
             swizzled(first + at, span)
         };
@@ -167,7 +170,7 @@ impl Runner<'_> {
             }
         }
         // Instructions on the same accumulators follow each other without a wait.
-        let behind = self.now.matrix.writes(d);
+        let behind = self.now.matrix.writes(d, first);
         let count = op.n / 2;
         let mut sums = Vec::new();
         for t in first..first + 128 {

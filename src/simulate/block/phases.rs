@@ -348,6 +348,7 @@ impl Runner<'_> {
         let (home, who) = (self.rank, self.who(t));
         let mut traffic = self.tile_traffic(&elements, map, false);
         traffic.async_copies = 1;
+        self.note_box(&elements, false);
         for rank in (0..blocks).filter(|rank| mask >> rank & 1 == 1) {
             let barrier = self.barrier((rank, barriers, index), t, true)?;
             let (writer, phase) = (barrier.writer, barrier.phase);
@@ -366,6 +367,15 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// L2 sees a box.
+    fn note_box(&mut self, elements: &[Move], store: bool) {
+        let Some(array) = elements.iter().find_map(|(_, global)| global.map(|(array, _)| array)) else { return };
+        let bytes = u64::from(self.kernel.array(array).dtype.bytes());
+        if let Some(cache) = &mut self.cache {
+            cache.moved(array, elements.iter().filter_map(|(_, global)| Some(global.as_ref()?.1 as u64 * bytes)), store);
+        }
+    }
+
     fn store_tile(&mut self, (src, first): (ArrayId, i64), map: u32, at: &[Ints], t: usize) -> Result<(), Fault> {
         let at: Vec<i64> = at.iter().map(|i| i.get(t)).collect();
         let elements = self.tile_elements((src, first), map, &at)?;
@@ -378,6 +388,7 @@ impl Runner<'_> {
         }
         let mut traffic = self.tile_traffic(&elements, map, true);
         traffic.async_copies = 1;
+        self.note_box(&elements, true);
         *self.here() += traffic;
         self.phases.open.entry(self.id(t)).or_default().push(Stored { moves: elements, values: None });
         Ok(())

@@ -9,6 +9,7 @@ use crate::Descriptor;
 use satune_ir::term::tensor::wgmma_conditions::{aligned, columns, AlignedRows, COLUMNS};
 use satune_ir::term::tensor::{Gemm, GroupMma, WgmmaPlan, MOST_KEPT};
 use satune_ir::term::Side;
+use satune_ir::DType;
 
 /// Instructions of a consumer's warp per tile along k beyond what is counted: waits, a consumer's arrival and the loop; more with
 /// stream-K, whose loop is not unrolled (from machine code: 37 of which 12 multiply for three tiles, 37 or 39 in pairs, 49 to 54
@@ -34,6 +35,15 @@ const LATE: f64 = 1.015;
 /// is predicted).
 const PER_COPIED: f64 = 12.0;
 const PER_TURNED: f64 = 16.0;
+
+/// What a warp has of a multiplication by `wgmma` of 64 rows and so many columns and values of k, of operands and sums of these types: clocks of a
+/// multiprocessor's tensor cores, and machine instructions. None where the GPU does not have it.
+pub fn group_clocks(types: [DType; 2], [n, k]: [u32; 2], gpu: &Descriptor) -> Option<[f64; 2]> {
+    let rates = gpu.tensor?;
+    let rate = rates.of(types) * rates.wgmma_share;
+    let rows = f64::from(GroupMma::Wgmma.rows() as u32 / 4);
+    (rate > 0.0 && gpu.tma).then(|| [2.0 * rows * f64::from(n) * f64::from(k) / rate, 1.0])
+}
 
 /// Time of a kernel that copies an operand's rows.
 fn align_ms(copy: &AlignedRows, gemm: &Gemm, gpu: &Descriptor) -> f64 {

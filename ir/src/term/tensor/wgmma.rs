@@ -184,7 +184,7 @@ impl WgmmaPlan {
     /// Registers of a producer's and of a consumer's thread, where they part with the launch's.
     pub fn registers(&self, gemm: &Gemm) -> Option<(u32, u32)> {
         // Sums in tensor memory leave the launch's registers enough.
-        registers(self.consumers, gemm.sum_registers(self.sums())).filter(|_| self.op.holds_sums())
+        dealt_registers(self.consumers, gemm.sum_registers(self.sums())).filter(|_| self.op.holds_sums())
     }
 
     /// Sums of a consumer, for each of its threads.
@@ -326,7 +326,7 @@ const BESIDE_INSTRUCTION: i64 = 26;
 /// `setmaxnreg` of the producer and of consumers with so many registers of sums: the producer keeps as many of 40, 32 and 24 as
 /// leaves consumers what they need. Each is a multiple of 8 from 24 to 240, and together they have what the launch gave to all (PTX ISA,
 /// `setmaxnreg`). `None`: one consumer keeps what the launch gives.
-fn registers(consumers: u32, sums: i64) -> Option<(u32, u32)> {
+pub fn dealt_registers(consumers: u32, sums: i64) -> Option<(u32, u32)> {
     if consumers < 2 {
         return None;
     }
@@ -670,7 +670,7 @@ pub fn sums(gemm: &Gemm, [m, n, k]: [i64; 3], team: Consumers) -> Result<(), Ten
     let row_blocks = team.row_blocks(m);
     let of_instruction = gemm.sum_registers(n / 2);
     let sums = row_blocks * of_instruction;
-    let most = registers(consumers, sums).map_or(255, |r| i64::from(r.1)) - BESIDE_SUMS;
+    let most = dealt_registers(consumers, sums).map_or(255, |r| i64::from(r.1)) - BESIDE_SUMS;
     if sums > most {
         return Err(TensorError::Accumulators(sums, most));
     }

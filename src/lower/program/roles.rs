@@ -1,0 +1,416 @@
+//! Warps with roles: one brings tiles into a ring by the TMA, the others multiply them by `wgmma`.
+//!
+//! ```text
+//!   for k:  (pipelined)          producer                               consumers
+//!     copy A, B         ->       for k:                                 for k:
+//!     multiply                     wait until a place is free             wait until its tiles are there
+//!   store                          bring the tiles of k                   multiply
+//!                                                                         the place of the lap before is free
+//!                                                                       store
+//! ```
+//! A pair of barriers for each place says when its tiles have landed and when they have been read. A place is freed when the
+//! multiplications behind it have begun, so that two laps' are under way; at once where the loop asks for it (`satune.eager_release`), or does more
+//! than multiply. Laps are written out so many at a time as bring the ring back to where it was: then places are constants.
+//!
+//! The loops around the pipelined one are gone through by both roles; statements beside it are the consumers'.
+use super::emit::{guarded, Emitter};
+use super::error::LowerError;
+use super::group::{is_group, THREADS};
+use super::barrier::{owner, Owner};
+use super::matrix::{LANES, LANE_TAG};
+use super::nest::{flag, leaves, Loop, LoopKind, Nest, Node, Thread};
+use super::pipeline::{Form, Pipeline};
+use super::tma::{self, Tiles};
+use crate::kernel::{Array, ArrayId, Cond, Dim, GroupOp, Index, Role, Space, Stmt, Unroll};
+use crate::lower::index::{add, c, div, mul, rem, xor};
+use satune_ir::term::tensor::wgmma_conditions;
+use satune_ir::{BufferId, DType, Program, VarId};
+use satune_rewrites::keys;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// A loop whose tiles a producer brings.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    /// One barrier for each place, complete when its tiles are there, and one when they have been read.
+    full: ArrayId,
+    empty: ArrayId,
+    /// The loops around it, outermost first, with their laps.
+    outer: Vec<(VarId, i64)>,
+    /// Bytes of a lap.
+    bytes: u32,
+}
+
+/// Threads that meet: all that multiply, or one group of four warps of them.
+#[derive(Clone, Debug)]
+pub struct Consumer {
+    /// The group's number.
+    pub number: Index,
+    /// How many they are.
+    pub threads: u32,
+}
+
+/// A lap of a ring's loop.
+struct Lap {
+    /// Its number.
+    number: Index,
+    /// Its place in the ring, and the parity of the place's use.
+    place: Index,
+    parity: Index,
+    /// The place of the lap before, and when there is one.
+    before: Option<(Index, Cond)>,
+}
+
+/// The rings of a nest, where all pipelined loops are such; their barriers are behind the other shared arrays.
+pub fn rings(
+    nest: &Nest,
+    program: &Program,
+    pipelines: &HashMap<VarId, Pipeline>,
+    tiles: &Tiles,
+    (arrays, shared_bytes): (&mut Vec<Array>, &mut u32),
+) -> HashMap<VarId, Ring> {
+    let mut found = Vec::new();
+    let all = walk(&nest.body, &mut Vec::new(), &mut |l, outer| {
+        let Some(p) = pipelines.get(&l.var) else { return true };
+        let copies: Option<Vec<usize>> = l.body[..p.copies].iter().map(|node| tma::is_tile(node, tiles)).collect();
+        let Some(copies) = copies.filter(|_| matches!(p.form, Form::Ring(..)) && p.copies > 0) else { return false };
+        let Some(outer) = outer else { return false };
+        let bytes = copies.iter().map(|leaf| tiles.by_leaf[leaf].bytes(program)).sum::<i64>() as u32;
+        found.push((l.var, outer.to_vec(), bytes, p.slots() as u64));
+        true
+    });
+    if !all {
+        return HashMap::new();
+    }
+    let mut array = |name: &str, number: usize, len: u64| {
+        let name = if number == 0 { name.to_string() } else { format!("{name}_{number}") };
+        let shared_offset = shared_bytes.next_multiple_of(8);
+        *shared_bytes = shared_offset + 8 * len as u32;
+        let (dtype, space, align, written) = (DType::U64, Space::Shared, 8, true);
+        arrays.push(Array { name, dtype, len, space, align, shared_offset, written });
+        ArrayId(arrays.len() as u32 - 1)
+    };
+    let ring = |(number, (v, outer, bytes, places)): (usize, (VarId, Vec<(VarId, i64)>, u32, u64))| {
+        let [full, empty] = ["full", "empty"].map(|name| array(name, number, places));
+        (v, Ring { full, empty, outer, bytes })
+    };
+    found.into_iter().enumerate().map(ring).collect()
+}
+
+/// Calls `f` with every loop and the loops around it, none where those are not gone through alike by all threads.
+fn walk(
+    nodes: &[Node],
+    outer: &mut Vec<Option<(VarId, i64)>>,
+    f: &mut dyn FnMut(&Loop, Option<&[(VarId, i64)]>) -> bool,
+) -> bool {
+    nodes.iter().all(|node| {
+        let Node::Loop(l) = node else { return true };
+        let around: Option<Vec<(VarId, i64)>> = outer.iter().copied().collect();
+        if !f(l, around.as_deref()) {
+            return false;
+        }
+        let is_plain = l.steps.is_none() && matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled);
+        outer.push(is_plain.then_some((l.var, l.extent)));
+        let all = walk(&l.body, outer, f);
+        outer.pop();
+        all
+    })
+}
+
+/// Whether what one group of four warps writes to shared memory no other reads.
+fn groups_are_apart(nest: &Nest, program: &Program) -> bool {
+    let of_group = |t: &&Thread| t.block && t.extent > 1 && t.tag != LANE_TAG;
+    let threads: Vec<&Thread> = nest.threads.iter().filter(of_group).collect();
+    let mut owners: HashMap<BufferId, Vec<Option<Owner>>> = HashMap::new();
+    let mut written = HashSet::new();
+    nest.leaves(&mut |leaf, _| {
+        // Tiles that a producer brings are read by all.
+        if leaf.instruction.as_ref().is_none_or(|what| !what.multiplies()) && !(tma::asks(leaf) && is_shared(program, leaf.target)) {
+            written.insert(leaf.target);
+        }
+        for (b, at) in leaf.reads.iter().map(|(b, at)| (*b, at)).chain([(leaf.target, &leaf.at)]) {
+            owners.entry(b).or_default().push(owner(at, &threads, &nest.ranges));
+        }
+    });
+    written.retain(|b| is_shared(program, *b));
+    written.iter().all(|b| owners[b].windows(2).all(|pair| pair[0] == pair[1]) && owners[b].iter().all(Option::is_some))
+}
+
+fn is_shared(program: &Program, b: BufferId) -> bool {
+    program.buffer(b).scope.starts_with("shared")
+}
+
+fn thread() -> Index {
+    Index::ThreadIdx(Dim::X)
+}
+
+impl Emitter<'_> {
+    /// The threads of the nest, which multiply.
+    pub(super) fn consumers(&self) -> i64 {
+        self.nest.extents(true).into_iter().product()
+    }
+
+    /// All of the kernel.
+    pub(super) fn with_roles(&mut self) -> Result<Vec<Stmt>, LowerError> {
+        let groups = self.consumers() / THREADS;
+        let maps = 0..self.tiles.mapped.len() as u32;
+        let mut begin: Vec<Stmt> = maps.map(|map| Stmt::Group(GroupOp::PrefetchMap { map })).collect();
+        let mut rings: Vec<(&VarId, &Ring)> = self.rings_of_tiles.iter().collect();
+        rings.sort_by_key(|(_, ring)| ring.full);
+        for (v, ring) in rings {
+            let arrivals = (groups * self.arrivals(*v)) as u32;
+            for place in 0..self.pipelines.get(v).map_or(0, Pipeline::slots) {
+                for (array, arrivals) in [(ring.full, 1), (ring.empty, arrivals)] {
+                    begin.push(Stmt::Group(GroupOp::BarrierInit { barrier: (array, c(place)), arrivals }));
+                }
+            }
+        }
+        begin.push(Stmt::Group(GroupOp::FenceBarrierInit));
+        // The number of the block, which both roles know.
+        let mut out = std::mem::take(&mut self.lets);
+        out.extend(guarded(Cond::Eq(thread(), c(0)), begin));
+        out.push(Stmt::Barrier);
+        let nest = self.nest;
+        let produced = self.produced(&nest.body)?;
+        let mut code = std::mem::take(&mut self.lets);
+        code.extend(produced);
+        let producer = guarded(Cond::Eq(thread(), c(0)), code);
+        // What the producer has computed, the consumers do not know.
+        self.forget();
+        let [x, y, z] = nest.extents(true);
+        let apart = groups > 1 && groups_are_apart(nest, self.program);
+        let var = apart.then(|| self.fresh());
+        let number = match var {
+            Some(var) => Index::Var(var),
+            None if groups == 1 => c(0),
+            None => Index::Sub(Box::new(div(thread(), x)), Box::new(c(1))),
+        };
+        for t in nest.threads.iter().filter(|t| t.block) {
+            let index = match t.tag.rsplit('.').next() {
+                Some("x") => rem(thread(), x),
+                Some("y") if z == 1 => number.clone(),
+                Some("y") => rem(number.clone(), y),
+                _ => div(number.clone(), y),
+            };
+            self.env.insert(t.var, index);
+        }
+        let (instances, threads) = if apart { (groups, THREADS) } else { (1, self.consumers()) };
+        let number = if apart { number } else { c(0) };
+        self.role = Some(Consumer { number, threads: threads as u32 });
+        let consumer = self.own_body()?;
+        let sums: i64 = self.arrays.iter().filter(|a| a.space.is_private()).map(words).sum();
+        let registers = wgmma_conditions::dealt_registers(groups as u32, sums);
+        let of_group = (THREADS / LANES) as u32;
+        let producer = Role {
+            name: "producer".into(),
+            first_warp: 0,
+            warps: of_group,
+            instances: 1,
+            number: None,
+            registers: registers.map(|r| r.0),
+            body: producer,
+        };
+        let consumer = Role {
+            name: "consumer".into(),
+            first_warp: of_group,
+            warps: (threads / LANES) as u32,
+            instances: instances as u32,
+            number: var,
+            registers: registers.map(|r| r.1),
+            body: consumer,
+        };
+        out.push(Stmt::Roles(vec![producer, consumer]));
+        Ok(out)
+    }
+
+    /// How often a group of four warps says that a place is free.
+    fn arrivals(&self, ring: VarId) -> i64 {
+        if self.annotated(ring, keys::ARRIVE_PER_WARP) {
+            THREADS / LANES
+        } else {
+            1
+        }
+    }
+
+    fn annotated(&self, ring: VarId, key: &str) -> bool {
+        let mut found = false;
+        walk(&self.nest.body, &mut Vec::new(), &mut |l, _| {
+            found |= l.var == ring && flag(&l.annotations, key);
+            true
+        });
+        found
+    }
+
+    /// What the producer does of a list of statements.
+    fn produced(&mut self, nodes: &[Node]) -> Result<Vec<Stmt>, LowerError> {
+        let mut out = Vec::new();
+        for node in nodes {
+            let Node::Loop(l) = node else { continue };
+            if self.rings_of_tiles.contains_key(&l.var) {
+                out.extend(self.filled(l)?);
+                continue;
+            }
+            let var = self.fresh();
+            let body = self.with(l.var, Index::Var(var), |this| this.produced(&l.body))?;
+            if !body.is_empty() {
+                let (name, start, extent) = (l.name.clone(), c(0), c(l.extent));
+                out.push(Stmt::For { var, name, start, extent, unroll: Unroll::No, body });
+            }
+        }
+        Ok(out)
+    }
+
+    /// The tiles of a loop, brought one lap after the other.
+    fn filled(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        let (Some(p), Some(ring)) = (self.pipelines.get(&l.var).cloned(), self.rings_of_tiles.get(&l.var).cloned()) else {
+            return Ok(Vec::new());
+        };
+        self.laps_of_ring(l, &p, &ring, &|this, lap| {
+            let barrier = (ring.full, lap.place.clone());
+            let free = GroupOp::WaitPhase {
+                barrier: (ring.empty, lap.place.clone()),
+                parity: xor(lap.parity.clone(), c(1)),
+            };
+            let mut list =
+                [free, GroupOp::ArriveExpect { barrier: barrier.clone(), bytes: ring.bytes }].map(Stmt::Group).to_vec();
+            let bound = [(l.var, lap.number.clone()), (p.slot, lap.place.clone())];
+            for node in &l.body[..p.copies] {
+                let tile = tma::is_tile(node, &this.tiles).and_then(|leaf| this.tiles.by_leaf.get(&leaf).cloned());
+                if let Some(tile) = tile {
+                    list.extend(this.with_all(&bound, |this| this.load_tile(&tile, &barrier))?);
+                }
+            }
+            Ok(list)
+        })
+    }
+
+    /// A loop whose tiles are brought by the producer.
+    pub(super) fn consumed(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        let (Some(p), Some(ring)) = (self.pipelines.get(&l.var).cloned(), self.rings_of_tiles.get(&l.var).cloned()) else {
+            return Ok(Vec::new());
+        };
+        let compute = &l.body[p.copies..];
+        let multiplies = compute.iter().all(is_group);
+        let at_once = !multiplies || flag(&l.annotations, keys::EAGER_RELEASE);
+        let speaker = rem(thread(), THREADS / self.arrivals(l.var));
+        let free = |place: Index, also: Cond| {
+            let arrive = Stmt::Group(GroupOp::Arrive { barrier: (ring.empty, place) });
+            guarded(crate::lower::index::all(vec![Cond::Eq(speaker.clone(), c(0)), also]), vec![arrive])
+        };
+        let mut sums: BTreeSet<ArrayId> = BTreeSet::new();
+        leaves(compute, &mut |leaf| {
+            if leaf.instruction.is_some() {
+                sums.extend(self.places.get(&leaf.target).map(|(id, _)| *id));
+            }
+        });
+        let kept = self.kept(sums);
+        let mut out = if multiplies { kept.clone() } else { Vec::new() };
+        out.extend(self.laps_of_ring(l, &p, &ring, &|this, lap| {
+            let full = GroupOp::WaitPhase { barrier: (ring.full, lap.place.clone()), parity: lap.parity.clone() };
+            let mut list = vec![Stmt::Group(full)];
+            let bound = [(l.var, lap.number.clone()), (p.slot, lap.place.clone())];
+            if multiplies {
+                list.push(Stmt::Group(GroupOp::MatrixFence));
+                this.in_group = true;
+                let code = this.with_all(&bound, |this| this.nodes(compute));
+                this.in_group = false;
+                list.extend(code?);
+                let wait = GroupOp::MatrixWait(u32::from(!at_once));
+                list.extend([GroupOp::MatrixCommit, wait].map(Stmt::Group));
+            } else {
+                list.extend(this.with_all(&bound, |this| this.nodes(compute))?);
+            }
+            match &lap.before {
+                _ if at_once => list.extend(free(lap.place.clone(), Cond::True)),
+                Some((place, exists)) => list.extend(free(place.clone(), exists.clone())),
+                None => {}
+            }
+            Ok(list)
+        })?);
+        if !at_once {
+            out.push(Stmt::Group(GroupOp::MatrixWait(0)));
+            let last = match self.is_constant(l, &p, &ring) {
+                true => c((l.extent - 1) % p.slots()),
+                false => rem(add(mul(self.laps_before(&ring), l.extent), c(l.extent - 1)), p.slots()),
+            };
+            out.extend(free(last, Cond::True));
+        }
+        if multiplies {
+            out.extend(kept);
+        }
+        Ok(out)
+    }
+
+    /// How often a ring's loop was gone through before, this time not counted.
+    fn laps_before(&self, ring: &Ring) -> Index {
+        ring.outer.iter().fold(c(0), |sum, (v, extent)| {
+            let own = self.env.get(v).cloned().unwrap_or(c(0));
+            add(mul(sum, *extent), own)
+        })
+    }
+
+    /// Whether a loop begins with the first place each time.
+    fn is_constant(&self, l: &Loop, p: &Pipeline, ring: &Ring) -> bool {
+        ring.outer.is_empty() || l.extent % p.slots() == 0
+    }
+
+    /// Code for each lap.
+    #[allow(clippy::type_complexity)]
+    fn laps_of_ring(
+        &mut self,
+        l: &Loop,
+        p: &Pipeline,
+        ring: &Ring,
+        code: &dyn Fn(&mut Self, &Lap) -> Result<Vec<Stmt>, LowerError>,
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let (places, before) = (p.slots(), self.laps_before(ring));
+        let unroll = Unroll::No;
+        if !self.is_constant(l, p, ring) {
+            let (var, count) = (self.fresh(), self.fresh());
+            let number = Index::Var(var);
+            let value = add(mul(before, l.extent), number.clone());
+            let mut body = vec![Stmt::Let { var: count, name: "lap".into(), value }];
+            let count = Index::Var(count);
+            let last = Index::Sub(Box::new(add(count.clone(), c(places))), Box::new(c(1)));
+            let lap = Lap {
+                place: rem(count.clone(), places),
+                parity: rem(div(count, places), 2),
+                before: Some((rem(last, places), Cond::Lt(c(0), number.clone()))),
+                number,
+            };
+            body.extend(code(self, &lap)?);
+            return Ok(vec![Stmt::For { var, name: l.name.clone(), start: c(0), extent: c(l.extent), unroll, body }]);
+        }
+        let (rounds, rest) = (l.extent / places, l.extent % places);
+        let lap = |place: i64, round: &Index| Lap {
+            number: add(mul(round.clone(), places), c(place)),
+            place: c(place),
+            parity: rem(add(mul(before.clone(), rounds), round.clone()), 2),
+            before: match (place, round) {
+                (0, Index::Const(0)) => None,
+                (0, Index::Var(_)) => Some((c(places - 1), Cond::Lt(c(0), round.clone()))),
+                _ => Some((c((place + places - 1) % places), Cond::True)),
+            },
+        };
+        let var = self.fresh();
+        let round = if rounds == 1 { c(0) } else { Index::Var(var) };
+        let mut body = Vec::new();
+        if rounds > 0 {
+            for place in 0..places {
+                body.extend(code(self, &lap(place, &round))?);
+            }
+        }
+        if rounds > 1 {
+            let (name, start, extent) = (format!("{}_round", l.name), c(0), c(rounds));
+            body = vec![Stmt::For { var, name, start, extent, unroll, body }];
+        }
+        for place in 0..rest {
+            body.extend(code(self, &lap(place, &c(rounds)))?);
+        }
+        Ok(body)
+    }
+}
+
+/// Registers of an array of a thread.
+fn words(array: &Array) -> i64 {
+    (array.len as i64 * i64::from(array.dtype.bytes()) + 3) / 4
+}

@@ -1,0 +1,307 @@
+//! Copies of whole tiles by the tensor memory accelerator (TMA), where a block asks for it (`satune.tma`).
+//!
+//! ```text
+//!   for r, c in T.grid(128, 64):
+//!       S[r, c] = A[row + r, column + c]      ->      one box of 128 rows and 64 columns, from (column, row) on
+//! ```
+//! The tile in shared memory is in boxes ([`super::boxes`]), the TMA permutes their chunks as the machine does. What of a box is beyond its
+//! matrix is 0, or not stored: so conditions that say no more than that go.
+use super::emit::{guarded, Emitter};
+use super::error::LowerError;
+use super::guards::Guarding;
+use super::layout::{self, BufferLayout};
+use super::linear::Linear;
+use super::nest::{Leaf, Nest, Node};
+use super::pred::Pred;
+use crate::kernel::{ArrayId, GroupOp, Index, Stmt, TensorMap};
+use satune_ir::{BufferId, Expr, Program, VarId};
+use satune_rewrites::keys;
+use std::collections::{HashMap, HashSet};
+
+/// Rows of a box at most.
+const MOST_ROWS: i64 = 256;
+/// Bytes that rows in memory are multiples of.
+const UNIT: i64 = 16;
+
+/// A copy of a tile.
+#[derive(Clone, Debug)]
+pub struct Tile {
+    /// Whether it goes to shared memory.
+    is_load: bool,
+    shared: BufferId,
+    global: BufferId,
+    /// The loops over its rows and columns.
+    pub loops: [VarId; 2],
+    extents: [i64; 2],
+    /// Its first element in shared and in global memory.
+    first: [Vec<Linear>; 2],
+    /// The dimensions of global memory: that of columns, of rows, the others.
+    order: Vec<usize>,
+    /// Columns and rows of a box.
+    tile: [i64; 2],
+    /// Under which conditions it is stored.
+    when: Vec<Pred>,
+}
+
+/// The copies of a nest, by statement.
+#[derive(Debug, Default)]
+pub struct Tiles {
+    pub by_leaf: HashMap<usize, Tile>,
+    /// The buffers that are seen as matrices, in the order of their maps.
+    pub mapped: Vec<BufferId>,
+}
+
+impl Tiles {
+    /// The buffers of the maps, with a tile of each.
+    pub fn maps(&self) -> impl Iterator<Item = (&BufferId, &Tile)> {
+        self.mapped.iter().filter_map(|b| Some((b, self.by_leaf.values().find(|tile| tile.global == *b)?)))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_leaf.is_empty()
+    }
+
+    /// Where no role brings tiles, the threads copy what was to be brought.
+    pub fn without_loads(&mut self, nest: &mut Nest, program: &Program) {
+        let loads: Vec<BufferId> = self.by_leaf.values().filter(|t| t.is_load).map(|t| t.global).collect();
+        self.by_leaf.retain(|_, tile| !tile.is_load);
+        self.mapped.retain(|b| !loads.contains(b));
+        nest.notes.extend(loads.iter().map(|b| {
+            let name = &program.buffer(*b).name;
+            format!("{name} is not copied by the TMA: no pipelined loop has asynchronous copies of tiles, and of nothing else")
+        }));
+    }
+}
+
+impl Tile {
+    /// Bytes that it moves.
+    pub fn bytes(&self, program: &Program) -> i64 {
+        self.extents[0] * self.extents[1] * i64::from(program.buffer(self.shared).dtype.bytes())
+    }
+
+    /// The parameter as the TMA sees it.
+    pub fn map(&self, program: &Program, array: ArrayId) -> Result<TensorMap, LowerError> {
+        let (shape, strides) = whole(program, self.global)?;
+        let dims = self.order.iter().map(|d| shape[*d] as u64).collect();
+        let strides = self.order[1..].iter().map(|d| strides[*d] as u64).collect();
+        Ok(TensorMap { array, dims, strides, tile: self.tile.map(|n| n as u32), image: None, swizzle: true })
+    }
+}
+
+/// Shape and strides of a buffer in global memory.
+fn whole(program: &Program, buffer: BufferId) -> Result<(Vec<i64>, Vec<i64>), LowerError> {
+    let (shape, mut strides) = layout::constants(program, buffer)?;
+    if strides.is_empty() {
+        strides = vec![1; shape.len()];
+        for d in (1..shape.len()).rev() {
+            strides[d - 1] = strides[d].saturating_mul(shape[d]);
+        }
+    }
+    Ok((shape, strides))
+}
+
+/// Whether a statement asks for the TMA.
+pub fn asks(leaf: &Leaf) -> bool {
+    leaf.annotations.contains_key(keys::TMA)
+}
+
+/// The copies that the TMA takes; the nest notes which of those that ask for it it does not.
+pub fn find(
+    nest: &mut Nest,
+    program: &Program,
+    layouts: &HashMap<BufferId, BufferLayout>,
+    guarding: &HashMap<usize, Guarding>,
+) -> Result<Tiles, LowerError> {
+    let mut found: Vec<(usize, Tile)> = Vec::new();
+    let mut notes: Vec<String> = Vec::new();
+    // What accesses each buffer in global memory.
+    let mut users: HashMap<BufferId, HashSet<usize>> = HashMap::new();
+    let mut failed = None;
+    nest.leaves(&mut |leaf, path| {
+        for b in leaf.reads.iter().map(|(b, _)| *b).chain([leaf.target]) {
+            users.entry(b).or_default().insert(leaf.id);
+        }
+        if !asks(leaf) {
+            return;
+        }
+        let loops: Vec<(VarId, i64)> = path.iter().map(|l| (l.var, l.extent)).collect();
+        match tile((leaf, &loops), nest, program, (layouts, guarding)) {
+            Ok(Ok(tile)) => found.push((leaf.id, tile)),
+            Ok(Err(why)) => notes.push(format!("block {} is not copied by the TMA: {why}", leaf.block)),
+            Err(error) => failed = Some(error),
+        }
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let mut out = Tiles::default();
+    for (leaf, tile) in found {
+        let others = &users[&tile.global];
+        if others.len() > 1 || out.mapped.contains(&tile.global) {
+            notes.push(format!(
+                "{} is not copied by the TMA: other statements access it, too",
+                program.buffer(tile.global).name
+            ));
+            continue;
+        }
+        out.mapped.push(tile.global);
+        out.by_leaf.insert(leaf, tile);
+    }
+    nest.notes.extend(notes);
+    Ok(out)
+}
+
+/// The tile that a statement copies; else why it is none.
+fn tile(
+    (leaf, path): (&Leaf, &[(VarId, i64)]),
+    nest: &Nest,
+    program: &Program,
+    (layouts, guarding): (&HashMap<BufferId, BufferLayout>, &HashMap<usize, Guarding>),
+) -> Result<Result<Tile, &'static str>, LowerError> {
+    let ranges = &nest.ranges;
+    let (mut load, mut zero) = (&leaf.value, Vec::new());
+    while let Expr::Select { cond, then, otherwise, .. } = load {
+        match (Pred::clauses(cond, ranges), otherwise.as_ref()) {
+            (Some(list), Expr::Float(0, _) | Expr::Int(0, _)) => zero.extend(list),
+            _ => return Ok(Err("it does more than copy")),
+        }
+        load = then.as_ref();
+    }
+    let (Expr::Load(..), [(source, from)]) = (load, leaf.reads.as_slice()) else {
+        return Ok(Err("it does more than copy"));
+    };
+    let is_global = |b: &BufferId| program.buffer(*b).scope == "global";
+    let (shared, global, at) = match (is_global(source), is_global(&leaf.target)) {
+        (true, false) => (leaf.target, *source, [&leaf.at, from]),
+        (false, true) => (*source, leaf.target, [from, &leaf.at]),
+        _ => return Ok(Err("it is no copy between global and shared memory")),
+    };
+    if program.buffer(shared).dtype != program.buffer(global).dtype {
+        return Ok(Err("it changes the type"));
+    }
+    let Some((layout, boxes)) = layouts.get(&shared).and_then(|l| Some((l, *l.boxes()?))) else {
+        return Ok(Err("its tile in shared memory is not in boxes"));
+    };
+    let Some([(r, rows), (c, columns)]) = path.last_chunk::<2>().copied() else {
+        return Ok(Err("it is not in two loops, over rows and columns"));
+    };
+    let zeros = HashMap::from([(r, Linear::of(0)), (c, Linear::of(0))]);
+    let first = at.map(|at| at.iter().map(|form| form.substitute(&zeros, ranges)).collect::<Vec<_>>());
+    let moves = |side: usize, d: usize, v: VarId| at[side][d].plus(&first[side][d], -1) == Linear::var(v);
+    let moved = |side: usize, v: VarId| (0..at[side].len()).filter(|d| moves(side, *d, v)).collect::<Vec<_>>();
+    let still = |side: usize| (0..at[side].len()).filter(|d| at[side][*d] == first[side][*d]).count();
+    let [by_rows, by_columns] = [moved(1, r), moved(1, c)];
+    let ([row], [column]) = (by_rows.as_slice(), by_columns.as_slice()) else {
+        return Ok(Err("rows and columns of its loops are not those of one matrix in global memory"));
+    };
+    let last = at[0].len();
+    let in_order = last > 1 && moves(0, last - 2, r) && moves(0, last - 1, c);
+    if !in_order || still(0) + 2 != last || still(1) + 2 != at[1].len() || *column + 1 != at[1].len() {
+        return Ok(Err("rows and columns of its loops are not those of the tile"));
+    }
+    let [first_row, first_column] = layout.in_matrix(&first[0]);
+    let of_box = (1..=rows.min(MOST_ROWS)).rev().find(|n| rows % n == 0 && n % 8 == 0);
+    let Some(of_box) = of_box.filter(|_| columns % boxes.columns == 0 && first_row.multiple_of(8)) else {
+        return Ok(Err("the tile does not consist of whole boxes"));
+    };
+    if !first_column.multiple_of(boxes.columns) {
+        return Ok(Err("the tile does not begin with a box"));
+    }
+    let others = (0..at[1].len()).filter(|d| d != row && d != column);
+    let order: Vec<usize> = [*column, *row].into_iter().chain(others).collect();
+    let (shape, strides) = whole(program, global)?;
+    let bytes = i64::from(program.buffer(global).dtype.bytes());
+    let fits = strides.iter().take(strides.len() - 1).all(|stride| stride * bytes % UNIT == 0) && strides.last() == Some(&1);
+    if !fits || order.len() > 5 || shape.iter().any(|n| *n >= 1 << 31) {
+        return Ok(Err("its rows in global memory are not multiples of 16 bytes"));
+    }
+    // The conditions of the program, but for those that a box has by itself, and which thread of several copies.
+    let own = guarding.get(&leaf.id).cloned().unwrap_or_default();
+    zero.extend(own.zero);
+    let bounds: Vec<Pred> = (at[1].iter().zip(&shape))
+        .flat_map(|(index, n)| {
+            [Pred::lt(&index.shifted(-n), ranges), Pred::lt(&index.scaled(-1).shifted(-1), ranges)].concat()
+        })
+        .collect();
+    let of_thread = |p: &Pred| {
+        nest.threads.iter().any(|t| Pred::eq(&Linear::var(t.var), ranges) == [p.clone()])
+    };
+    let is_load = is_global(source);
+    let when: Vec<Pred> = own.when.into_iter().filter(|p| is_load || !bounds.contains(p)).collect();
+    if !zero.iter().all(|p| bounds.contains(p)) || !when.iter().all(of_thread) {
+        return Ok(Err("a condition leaves out elements of the matrix"));
+    }
+    let of_block = |v: VarId| nest.thread(v).is_some_and(|t| t.block);
+    let together = nest.threads.iter().filter(|t| t.tag == super::matrix::LANE_TAG);
+    let uses = |pred: &dyn Fn(VarId) -> bool| first.iter().flatten().any(|form| form.uses(pred));
+    if is_load && uses(&of_block) || together.into_iter().any(|t| uses(&|v| v == t.var)) {
+        return Ok(Err("each thread copies another part of the tile"));
+    }
+    let (loops, extents, tile) = ([r, c], [rows, columns], [boxes.columns, of_box]);
+    Ok(Ok(Tile { is_load, shared, global, loops, extents, first, order, tile, when }))
+}
+
+/// Whether all that a node does is a copy that the TMA makes.
+pub fn is_tile(node: &Node, tiles: &Tiles) -> Option<usize> {
+    match node {
+        Node::Leaf(leaf) => tiles.by_leaf.contains_key(&leaf.id).then_some(leaf.id),
+        Node::Loop(l) => match l.body.as_slice() {
+            [one] => is_tile(one, tiles),
+            _ => None,
+        },
+        Node::Barrier => None,
+    }
+}
+
+impl Emitter<'_> {
+    /// The boxes of a tile: where each begins in shared memory, and its coordinates.
+    fn boxes_of(&mut self, tile: &Tile) -> Result<(ArrayId, Vec<(Index, Vec<Index>)>), LowerError> {
+        let [rows, columns] = tile.extents;
+        let [wide, high] = tile.tile;
+        let (mut out, mut array) = (Vec::new(), ArrayId(0));
+        for column in (0..columns).step_by(wide as usize) {
+            for row in (0..rows).step_by(high as usize) {
+                let mut at = tile.first[0].clone();
+                let last = at.len() - 1;
+                at[last - 1] = at[last - 1].shifted(row);
+                at[last] = at[last].shifted(column);
+                let (shared, form) = self.element(tile.shared, &at)?;
+                array = shared;
+                let begin = self.index(shared, &form, "box");
+                let moved = [column, row].into_iter().chain(std::iter::repeat(0));
+                let forms: Vec<Linear> =
+                    tile.order.iter().zip(moved).map(|(d, by)| tile.first[1][*d].shifted(by)).collect();
+                out.push((begin, forms.iter().map(|form| self.plain_index(form)).collect()));
+            }
+        }
+        Ok((array, out))
+    }
+
+    /// The number of a tile's map.
+    fn map_of(&self, tile: &Tile) -> u32 {
+        self.tiles.mapped.iter().position(|b| *b == tile.global).unwrap_or_default() as u32
+    }
+
+    /// Brings a tile to shared memory; its bytes count at a barrier. By one thread.
+    pub(super) fn load_tile(&mut self, tile: &Tile, barrier: &(ArrayId, Index)) -> Result<Vec<Stmt>, LowerError> {
+        let ((dst, boxes), map) = (self.boxes_of(tile)?, self.map_of(tile));
+        let load = |(dst_index, at): (Index, Vec<Index>)| {
+            let (offsets, barrier) = (Vec::new(), barrier.clone());
+            Stmt::Group(GroupOp::LoadTile { dst, dst_index, map, at, offsets, barrier, multicast: None })
+        };
+        Ok(boxes.into_iter().map(load).collect())
+    }
+
+    /// Stores a tile, and waits until that is done.
+    pub(super) fn store_tile(&mut self, tile: &Tile) -> Result<Vec<Stmt>, LowerError> {
+        let ((src, boxes), map) = (self.boxes_of(tile)?, self.map_of(tile));
+        let mut list: Vec<Stmt> = boxes
+            .into_iter()
+            .map(|(src_index, at)| Stmt::Group(GroupOp::StoreTile { map, at, src, src_index }))
+            .collect();
+        list.extend([GroupOp::StoreCommit, GroupOp::StoreWait { latest: 0, read: false }].map(Stmt::Group));
+        let cond = self.condition(&tile.when);
+        Ok(guarded(cond, list))
+    }
+}
