@@ -42,7 +42,7 @@ fn judged(source: &Program, module: &Module, arch: &str) -> Result<Executed, Str
     }
 }
 
-fn right(source: &Program, module: &Module, arch: &str, what: &str) {
+pub fn right(source: &Program, module: &Module, arch: &str, what: &str) {
     if let Err(wrong) = judged(source, module, arch) {
         panic!("{what}: {wrong}\n{}", tvmscript::print(source));
     }

@@ -2,12 +2,11 @@
 use crate::compiles::compile;
 use crate::support::some_of;
 use crate::synchronisation::without;
-use crate::tensor::{check, lower_written, run};
+use crate::tensor::{check, run};
 use satune::compile::{hot_loop_mix, Job, Mix};
 use satune::kernel::{GroupOp, Stmt};
 use satune::lower::wgmma::*;
 use satune::simulate::Counts;
-use satune_ir::term::Schedule;
 use satune_ir::DType;
 
 pub fn small(consumers: u32, n: i64) -> WgmmaPlan {
@@ -16,9 +15,9 @@ pub fn small(consumers: u32, n: i64) -> WgmmaPlan {
 }
 
 /// A plan, types of operands and results, layouts, and the shape of products.
-type Case = (WgmmaPlan, DType, DType, &'static [&'static str], [i64; 3]);
+pub type Case = (WgmmaPlan, DType, DType, &'static [&'static str], [i64; 3]);
 
-fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<Case> {
     let base = small(1, 64);
     vec![
         (base.clone(), DType::F16, DType::F16, &["NT", "NN", "TN", "TT"], [192, 128, 256]),
@@ -116,25 +115,8 @@ fn layouts_types_and_schedules_are_exact() {
     }
 }
 
-/// The scheduled programs of plans, lowered as they are written: what only the plan's own kernels have is left out there.
-#[test]
-fn programs_are_lowered_as_they_are_written() {
-    let mut with_roles = 0;
-    for (plan, operand, output, layouts, shape) in cases() {
-        for layout in layouts {
-            let g = Gemm::plain("gemm", shape, operand, output, layout);
-            let module = lower_written(&g, &Schedule::Wgmma(plan.clone())).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
-            check(&g, &module);
-            let kernel = &module.kernels[module.main];
-            with_roles += usize::from(kernel.body.iter().any(|s| matches!(s, Stmt::Roles(_))));
-            println!("{plan:?} {layout} {:?}", kernel.notes);
-        }
-    }
-    println!("{with_roles}");
-}
-
 /// Plans whose results go through shared memory, and products for them.
-fn staged() -> [(WgmmaPlan, [i64; 3]); 6] {
+pub fn staged() -> [(WgmmaPlan, [i64; 3]); 6] {
     let (whole, boxes) = (TileStore::Tma, TileStore::Boxes);
     // Boxes one by one: an odd number of them, tile after tile; of two blocks of rows; of consumers in turn.
     let odd = WgmmaPlan { tile: [64, 192, 64], stages: 2, ..small(1, 64) };

@@ -6,6 +6,7 @@ mod accumulators;
 mod architecture;
 mod beside;
 mod blackwell;
+mod by_hand;
 mod by_others;
 mod calibrate;
 mod chains;

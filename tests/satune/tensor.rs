@@ -232,7 +232,8 @@ pub fn lower_written(g: &Gemm, schedule: &Schedule) -> Result<TensorModule, Stri
     Ok(of_program(g, module))
 }
 
-fn of_program(g: &Gemm, module: Module) -> TensorModule {
+/// A module of a product's program, its parameters by what they are to the product.
+pub fn of_program(g: &Gemm, module: Module) -> TensorModule {
     let operand = |argument: &Argument| match argument {
         Argument::Workspace(number) => Operand::Between(*number),
         Argument::Param(0) => Operand::A,

@@ -13,9 +13,9 @@ mod wgmma;
 
 pub(super) use counted::Counted;
 pub use mma::matrix_clocks;
-pub use wgmma::group_clocks;
 pub(super) use mma::{loop_issue, tensor_clocks, with_share};
 pub(super) use share::Share;
+pub use wgmma::group_clocks;
 
 use super::kernel::tiles;
 use super::work::Block;

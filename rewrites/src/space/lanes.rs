@@ -113,8 +113,7 @@ impl Tile {
             let extent = iters.iter().find(|iv| iv.var.id == var.id).and_then(|iv| constant(&iv.extent))?;
             let tile = out.get(*d)?.clone();
             // The number of a tile may count those of the iterator's own.
-            let own_tiles =
-                |e: &Expr| matches!(e, Expr::Binary(BinOp::FloorDiv, a, b) if **a == whole() && constant(b) == Some(low));
+            let own_tiles = |e: &Expr| matches!(e, Expr::Binary(BinOp::FloorDiv, a, b) if **a == whole() && constant(b) == Some(low));
             let (tile, within) = match beside(&tile, &own_tiles) {
                 Some(rest) => (rest.unwrap_or_else(|| number(0)), whole()),
                 None if extent == low => (tile, whole()),

@@ -43,6 +43,9 @@ impl Around {
     }
 }
 
+/// Characters of a call that are told.
+const MOST_TEXT: usize = 80;
+
 /// Annotations that lowering follows.
 const FOLLOWED: &[&str] = &[
     keys::PIPELINE_STAGE,
@@ -68,14 +71,48 @@ const FOLLOWED: &[&str] = &[
     keys::RASTER_ROWS,
     keys::RASTER_COLUMNS,
     keys::RASTER_TILES,
+    keys::PERSISTENT,
+    keys::TMA,
+    keys::EAGER_RELEASE,
+    keys::ARRIVE_PER_WARP,
     keys::CROPPED,
     keys::COPY_BYTES,
     INTRINSIC,
 ];
 
+/// A call for its effect, which is none of an intrinsic's.
+fn unknown(program: &Program, call: &Expr, block: &str) -> LowerError {
+    let text = tvmscript::expression(program, call);
+    let short: String = text.chars().take(MOST_TEXT).collect();
+    LowerError::Unsupported {
+        what: format!("the call {short}{}", if short.len() < text.len() { " .." } else { "" }),
+        place: At::block(block),
+        remedy: "blocks hold plain stores, or what an intrinsic is implemented by, as tensorize writes it".into(),
+    }
+}
+
+/// Such calls are told before what stands around them.
+fn calls_are_known(program: &Program, stmt: &Stmt) -> Result<(), LowerError> {
+    let (mut block, mut failed) = (String::new(), None);
+    visit::walk_stmt(stmt, &mut |s| match s {
+        Stmt::Realize(r) => block.clone_from(&r.block.name),
+        Stmt::Evaluate(call) if !matches!(call, Expr::Int(..)) && failed.is_none() => {
+            failed = Some(unknown(program, call, &block));
+        }
+        _ => {}
+    });
+    failed.map_or(Ok(()), Err)
+}
+
 /// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.
 pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result<Nest, LowerError> {
-    let nest = Nest { next_var: program.next_var, roles: lanes::roles(program, stmt)?, lanes: group::lanes(stmt)?, ..Nest::default() };
+    calls_are_known(program, stmt)?;
+    let nest = Nest {
+        next_var: program.next_var,
+        roles: lanes::roles(program, stmt)?,
+        lanes: group::lanes(stmt)?,
+        ..Nest::default()
+    };
     let mut builder = Builder {
         program,
         nest,
@@ -145,11 +182,7 @@ impl Builder<'_> {
                 self.stmt(body, &inside)
             }
             Stmt::Evaluate(Expr::Int(..)) => Ok(Vec::new()),
-            Stmt::Evaluate(_) => Err(LowerError::Unsupported {
-                what: "a call for its effect (T.evaluate)".into(),
-                place: At::block(&around.block),
-                remedy: "blocks that are lowered hold plain stores; leave out tensorize".into(),
-            }),
+            Stmt::Evaluate(call) => Err(unknown(self.program, call, &around.block)),
         }
     }
 
@@ -244,6 +277,13 @@ impl Builder<'_> {
                     inside.values.insert(l.var.id, min);
                 }
                 return self.stmt(&l.body, &inside);
+            }
+            ForKind::ThreadBinding(tag) if self.walkers(l, tag, extent, around).is_some() => {
+                let blocks = self.walkers(l, tag, extent, around).unwrap_or(extent);
+                let v = self.nest.fresh(extent);
+                bind(v);
+                inside.bound = true;
+                return self.in_turns(l, (v, extent), blocks, &inside);
             }
             ForKind::ThreadBinding(tag) => {
                 let v = self.thread(tag, extent, &l.var.name)?;

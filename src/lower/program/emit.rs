@@ -414,6 +414,9 @@ impl<'a> Emitter<'a> {
     }
 
     fn for_loop(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        if let Some(code) = self.turns(l, &|this| this.nodes(&l.body)) {
+            return code;
+        }
         if let Some((leaf, _)) = single_leaf(l) {
             if let Some(tile) = self.tiles.by_leaf.get(&leaf.id).filter(|tile| tile.loops[0] == l.var).cloned() {
                 return self.store_tile(&tile);
@@ -466,7 +469,9 @@ impl<'a> Emitter<'a> {
             Some(whole) => self.laps_and_ends(l, whole),
             None if self.written_out && l.kind == LoopKind::Unrolled => self.one_by_one(l),
             // Then descriptors are constants.
-            None if self.in_group && l.extent.saturating_mul(group::count(&l.body)) <= group::MOST => self.one_by_one(l),
+            None if self.in_group && l.extent.saturating_mul(group::count(&l.body)) <= group::MOST => {
+                self.one_by_one(l)
+            }
             None => self.loop_inside(l, 0),
         };
         self.path.pop();

@@ -171,7 +171,12 @@ struct Matrix<'n> {
 }
 
 /// Left and right operand of a multiplication.
-fn matrices<'n>(leaf: &'n Leaf, what: &'n Instruction, of: Together, ranges: &Ranges) -> Result<[Matrix<'n>; 2], LowerError> {
+fn matrices<'n>(
+    leaf: &'n Leaf,
+    what: &'n Instruction,
+    of: Together,
+    ranges: &Ranges,
+) -> Result<[Matrix<'n>; 2], LowerError> {
     let refused = |why: &str| strange(&what.name, &leaf.block, why);
     let mut factors: Vec<_> = leaf.reads.iter().filter(|(b, _)| *b != leaf.target).collect();
     if of.swapped {
@@ -231,7 +236,9 @@ pub fn boxed(
             }
             let boxes = Boxes::of(columns, i64::from(buffer.dtype.bytes()), step);
             let boxes = boxes.filter(|boxes| rows % ROWS == 0 && boxes.span() >= 32).ok_or_else(|| {
-                refused("whole boxes of 8 rows of 32, 64 or 128 bytes, which matrices begin with, are not what a tile has")
+                refused(
+                    "whole boxes of 8 rows of 32, 64 or 128 bytes, which matrices begin with, are not what a tile has",
+                )
             })?;
             if !row.multiple_of(ROWS) {
                 return Err(refused("a matrix does not begin at a multiple of 8 rows of a tile"));
@@ -289,8 +296,14 @@ pub fn count(nodes: &[Node]) -> i64 {
         Node::Barrier => 0,
         Node::Loop(l) => {
             let mut own = false;
-            leaves(&l.body, &mut |leaf| own |= leaf.instruction.as_ref().is_some_and(|what| what.loops.contains(&l.var)));
-            if own { 1 } else { l.extent.saturating_mul(count(&l.body)) }
+            leaves(&l.body, &mut |leaf| {
+                own |= leaf.instruction.as_ref().is_some_and(|what| what.loops.contains(&l.var))
+            });
+            if own {
+                1
+            } else {
+                l.extent.saturating_mul(count(&l.body))
+            }
         }
     };
     nodes.iter().map(of).fold(0, i64::saturating_add)
@@ -348,7 +361,9 @@ impl Emitter<'_> {
         let fence = (self.nest.lanes == THREADS).then_some(Stmt::Group(GroupOp::FenceAsync));
         let meet = match &self.role {
             None => Stmt::Barrier,
-            Some(role) => Stmt::Group(GroupOp::NamedBarrier { id: add_index(role.number.clone(), c(1)), threads: role.threads }),
+            Some(role) => {
+                Stmt::Group(GroupOp::NamedBarrier { id: add_index(role.number.clone(), c(1)), threads: role.threads })
+            }
         };
         fence.into_iter().chain([meet])
     }

@@ -95,7 +95,7 @@ fn one_thread(nest: &Nest, program: &Program, leaf: &Leaf) -> Vec<Pred> {
     };
     let idle = nest.threads.iter().filter(|t| {
         let sees = if t.block { of_block } else { of_grid };
-        sees && t.extent > 1 && !leaf.uses(t.var)
+        sees && t.extent > 1 && !nest.uses(leaf, t)
     });
     let first = |t: &Thread| one_warp(nest, leaf, t.var).unwrap_or_else(|| Pred::eq(&Linear::var(t.var), &nest.ranges));
     idle.flat_map(first).collect()

@@ -268,7 +268,10 @@ pub fn lanes(nest: &mut Nest) -> Result<(), LowerError> {
         Some(extent) => Err(LowerError::Unsupported {
             what: format!("instructions on matrices in blocks of {extent} threads along threadIdx.x"),
             place: At::default(),
-            remedy: format!("{0} neighbours there multiply together: bind loops of {0} to threadIdx.x, or none", nest.lanes),
+            remedy: format!(
+                "{0} neighbours there multiply together: bind loops of {0} to threadIdx.x, or none",
+                nest.lanes
+            ),
         }),
     }
 }

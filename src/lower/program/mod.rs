@@ -59,6 +59,7 @@ mod team;
 mod threads;
 mod tiles;
 mod tma;
+mod turns;
 mod value;
 mod vector;
 mod vthread;
@@ -236,9 +237,10 @@ impl OneKernel<'_> {
         if rings.is_empty() {
             tiles.without_loads(&mut nest, program);
         }
+        let brought: HashSet<BufferId> = rings.keys().flat_map(|v| pipelines[v].buffers.iter().copied()).collect();
         let owners = barrier::Owners::of(&nest);
         let rules = barrier::Rules {
-            shared: &|b| program.buffer(b).scope.starts_with("shared"),
+            shared: &|b| program.buffer(b).scope.starts_with("shared") && !brought.contains(&b),
             pipelined: &|v| pipelines.contains_key(&v),
             owners: &owners,
             sharing: &sharing,
@@ -250,7 +252,8 @@ impl OneKernel<'_> {
         let expanded = self.expanded(&nest, &layouts)?;
         if shared_bytes > most as u32 {
             let list = arrays.iter().filter(|a| a.space == Space::Shared);
-            let list: Vec<String> = list.map(|a| format!("{} {}", a.name, a.len * u64::from(a.dtype.bytes()))).collect();
+            let list: Vec<String> =
+                list.map(|a| format!("{} {}", a.name, a.len * u64::from(a.dtype.bytes()))).collect();
             return Err(LowerError::SharedMemory { bytes: shared_bytes.into(), most, list: list.join(", ") });
         }
         if !rings.is_empty() {
@@ -364,8 +367,8 @@ impl OneKernel<'_> {
         for (writer, written) in &writers {
             // Of threads that would write the same only one does.
             let idle = |leaf: &Leaf| {
-                let mut unused = threads.iter().filter(|t| !writer.uses(t.var));
-                leaf.id != writer.id && unused.any(|t| leaf.uses(t.var))
+                let mut unused = threads.iter().filter(|t| !nest.uses(writer, t));
+                leaf.id != writer.id && unused.any(|t| nest.uses(leaf, t))
             };
             let told = deciding.told(written, &threads);
             let same = |read: &[Linear]| {

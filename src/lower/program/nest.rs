@@ -5,6 +5,7 @@ use super::linear::{Atom, Linear, Ranges};
 use super::matrix::Instruction;
 use super::pred::Pred;
 use super::raster::Raster;
+use super::turns::Turns;
 use crate::kernel::Index;
 use satune_ir::{visit, Annotations, Attr, BufferId, Expr, VarId};
 use satune_rewrites::keys;
@@ -135,6 +136,8 @@ pub struct Nest {
     pub min_blocks: Option<u32>,
     /// The order of blocks, where it is none of loops.
     pub raster: Option<Raster>,
+    /// The loop over a block's tiles.
+    pub turns: Option<Turns>,
     /// Extra leading dimensions that a buffer got.
     pub notes: Vec<String>,
     /// Next free variable.

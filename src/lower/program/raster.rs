@@ -40,7 +40,7 @@ impl Raster {
     }
 
     /// The number of the block's tile, line by line, from the block's own.
-    fn tile(&self, number: &Index) -> Index {
+    pub(super) fn tile(&self, number: &Index) -> Index {
         let tiles = self.along * self.across;
         let (line, place) = grouped(&rem(number.clone(), tiles), self.along, self.across, self.group);
         add(mul(div(number.clone(), tiles), tiles), add(mul(line, self.across), place))
@@ -50,7 +50,7 @@ impl Raster {
 impl Emitter<'_> {
     /// Gives blocks their numbers.
     pub(super) fn number_blocks(&mut self) {
-        let Some(raster) = self.nest.raster else { return };
+        let Some(raster) = self.nest.raster.filter(|_| self.nest.turns.is_none()) else { return };
         let Some(thread) = self.nest.threads.iter().find(|t| t.index == Index::BlockIdx(Dim::X)) else { return };
         let (v, value) = (thread.var, raster.tile(&thread.index));
         let var = self.fresh();

@@ -10,13 +10,14 @@
 //! ```
 //! A pair of barriers for each place says when its tiles have landed and when they have been read. A place is freed when the
 //! multiplications behind it have begun, so that two laps' are under way; at once where the loop asks for it (`satune.eager_release`), or does more
-//! than multiply. Laps are written out so many at a time as bring the ring back to where it was: then places are constants.
+//! than multiply. Each time the loop begins with the first place, and so many laps are written out as bring
+//! the ring back to it: then places are constants, and the parity of a place's use follows from how often the loop was gone through before.
 //!
 //! The loops around the pipelined one are gone through by both roles; statements beside it are the consumers'.
+use super::barrier::{owner, Owner};
 use super::emit::{guarded, Emitter};
 use super::error::LowerError;
 use super::group::{is_group, THREADS};
-use super::barrier::{owner, Owner};
 use super::matrix::{LANES, LANE_TAG};
 use super::nest::{flag, leaves, Loop, LoopKind, Nest, Node, Thread};
 use super::pipeline::{Form, Pipeline};
@@ -69,7 +70,7 @@ pub fn rings(
     (arrays, shared_bytes): (&mut Vec<Array>, &mut u32),
 ) -> HashMap<VarId, Ring> {
     let mut found = Vec::new();
-    let all = walk(&nest.body, &mut Vec::new(), &mut |l, outer| {
+    let all = walk(nest, &nest.body, &mut Vec::new(), &mut |l, outer| {
         let Some(p) = pipelines.get(&l.var) else { return true };
         let copies: Option<Vec<usize>> = l.body[..p.copies].iter().map(|node| tma::is_tile(node, tiles)).collect();
         let Some(copies) = copies.filter(|_| matches!(p.form, Form::Ring(..)) && p.copies > 0) else { return false };
@@ -98,6 +99,7 @@ pub fn rings(
 
 /// Calls `f` with every loop and the loops around it, none where those are not gone through alike by all threads.
 fn walk(
+    nest: &Nest,
     nodes: &[Node],
     outer: &mut Vec<Option<(VarId, i64)>>,
     f: &mut dyn FnMut(&Loop, Option<&[(VarId, i64)]>) -> bool,
@@ -109,8 +111,9 @@ fn walk(
             return false;
         }
         let is_plain = l.steps.is_none() && matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled);
-        outer.push(is_plain.then_some((l.var, l.extent)));
-        let all = walk(&l.body, outer, f);
+        let turns = nest.turns.filter(|turns| turns.tile == l.var).map(|turns| (turns.turn, turns.most));
+        outer.push(turns.or(is_plain.then_some((l.var, l.extent))));
+        let all = walk(nest, &l.body, outer, f);
         outer.pop();
         all
     })
@@ -124,7 +127,9 @@ fn groups_are_apart(nest: &Nest, program: &Program) -> bool {
     let mut written = HashSet::new();
     nest.leaves(&mut |leaf, _| {
         // Tiles that a producer brings are read by all.
-        if leaf.instruction.as_ref().is_none_or(|what| !what.multiplies()) && !(tma::asks(leaf) && is_shared(program, leaf.target)) {
+        if leaf.instruction.as_ref().is_none_or(|what| !what.multiplies())
+            && !(tma::asks(leaf) && is_shared(program, leaf.target))
+        {
             written.insert(leaf.target);
         }
         for (b, at) in leaf.reads.iter().map(|(b, at)| (*b, at)).chain([(leaf.target, &leaf.at)]) {
@@ -233,7 +238,7 @@ impl Emitter<'_> {
 
     fn annotated(&self, ring: VarId, key: &str) -> bool {
         let mut found = false;
-        walk(&self.nest.body, &mut Vec::new(), &mut |l, _| {
+        walk(self.nest, &self.nest.body, &mut Vec::new(), &mut |l, _| {
             found |= l.var == ring && flag(&l.annotations, key);
             true
         });
@@ -249,6 +254,10 @@ impl Emitter<'_> {
                 out.extend(self.filled(l)?);
                 continue;
             }
+            if let Some(code) = self.turns(l, &|this| this.produced(&l.body)) {
+                out.extend(code?);
+                continue;
+            }
             let var = self.fresh();
             let body = self.with(l.var, Index::Var(var), |this| this.produced(&l.body))?;
             if !body.is_empty() {
@@ -261,15 +270,14 @@ impl Emitter<'_> {
 
     /// The tiles of a loop, brought one lap after the other.
     fn filled(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
-        let (Some(p), Some(ring)) = (self.pipelines.get(&l.var).cloned(), self.rings_of_tiles.get(&l.var).cloned()) else {
+        let (Some(p), Some(ring)) = (self.pipelines.get(&l.var).cloned(), self.rings_of_tiles.get(&l.var).cloned())
+        else {
             return Ok(Vec::new());
         };
         self.laps_of_ring(l, &p, &ring, &|this, lap| {
             let barrier = (ring.full, lap.place.clone());
-            let free = GroupOp::WaitPhase {
-                barrier: (ring.empty, lap.place.clone()),
-                parity: xor(lap.parity.clone(), c(1)),
-            };
+            let free =
+                GroupOp::WaitPhase { barrier: (ring.empty, lap.place.clone()), parity: xor(lap.parity.clone(), c(1)) };
             let mut list =
                 [free, GroupOp::ArriveExpect { barrier: barrier.clone(), bytes: ring.bytes }].map(Stmt::Group).to_vec();
             let bound = [(l.var, lap.number.clone()), (p.slot, lap.place.clone())];
@@ -285,7 +293,8 @@ impl Emitter<'_> {
 
     /// A loop whose tiles are brought by the producer.
     pub(super) fn consumed(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
-        let (Some(p), Some(ring)) = (self.pipelines.get(&l.var).cloned(), self.rings_of_tiles.get(&l.var).cloned()) else {
+        let (Some(p), Some(ring)) = (self.pipelines.get(&l.var).cloned(), self.rings_of_tiles.get(&l.var).cloned())
+        else {
             return Ok(Vec::new());
         };
         let compute = &l.body[p.copies..];
@@ -328,11 +337,7 @@ impl Emitter<'_> {
         })?);
         if !at_once {
             out.push(Stmt::Group(GroupOp::MatrixWait(0)));
-            let last = match self.is_constant(l, &p, &ring) {
-                true => c((l.extent - 1) % p.slots()),
-                false => rem(add(mul(self.laps_before(&ring), l.extent), c(l.extent - 1)), p.slots()),
-            };
-            out.extend(free(last, Cond::True));
+            out.extend(free(c((l.extent - 1) % p.slots()), Cond::True));
         }
         if multiplies {
             out.extend(kept);
@@ -340,17 +345,12 @@ impl Emitter<'_> {
         Ok(out)
     }
 
-    /// How often a ring's loop was gone through before, this time not counted.
+    /// How often a ring's loop was gone through before.
     fn laps_before(&self, ring: &Ring) -> Index {
         ring.outer.iter().fold(c(0), |sum, (v, extent)| {
             let own = self.env.get(v).cloned().unwrap_or(c(0));
             add(mul(sum, *extent), own)
         })
-    }
-
-    /// Whether a loop begins with the first place each time.
-    fn is_constant(&self, l: &Loop, p: &Pipeline, ring: &Ring) -> bool {
-        ring.outer.is_empty() || l.extent % p.slots() == 0
     }
 
     /// Code for each lap.
@@ -363,28 +363,12 @@ impl Emitter<'_> {
         code: &dyn Fn(&mut Self, &Lap) -> Result<Vec<Stmt>, LowerError>,
     ) -> Result<Vec<Stmt>, LowerError> {
         let (places, before) = (p.slots(), self.laps_before(ring));
-        let unroll = Unroll::No;
-        if !self.is_constant(l, p, ring) {
-            let (var, count) = (self.fresh(), self.fresh());
-            let number = Index::Var(var);
-            let value = add(mul(before, l.extent), number.clone());
-            let mut body = vec![Stmt::Let { var: count, name: "lap".into(), value }];
-            let count = Index::Var(count);
-            let last = Index::Sub(Box::new(add(count.clone(), c(places))), Box::new(c(1)));
-            let lap = Lap {
-                place: rem(count.clone(), places),
-                parity: rem(div(count, places), 2),
-                before: Some((rem(last, places), Cond::Lt(c(0), number.clone()))),
-                number,
-            };
-            body.extend(code(self, &lap)?);
-            return Ok(vec![Stmt::For { var, name: l.name.clone(), start: c(0), extent: c(l.extent), unroll, body }]);
-        }
         let (rounds, rest) = (l.extent / places, l.extent % places);
+        let uses = |place: i64| rounds + i64::from(place < rest);
         let lap = |place: i64, round: &Index| Lap {
             number: add(mul(round.clone(), places), c(place)),
             place: c(place),
-            parity: rem(add(mul(before.clone(), rounds), round.clone()), 2),
+            parity: rem(add(mul(before.clone(), uses(place) % 2), round.clone()), 2),
             before: match (place, round) {
                 (0, Index::Const(0)) => None,
                 (0, Index::Var(_)) => Some((c(places - 1), Cond::Lt(c(0), round.clone()))),
@@ -401,7 +385,7 @@ impl Emitter<'_> {
         }
         if rounds > 1 {
             let (name, start, extent) = (format!("{}_round", l.name), c(0), c(rounds));
-            body = vec![Stmt::For { var, name, start, extent, unroll, body }];
+            body = vec![Stmt::For { var, name, start, extent, unroll: Unroll::No, body }];
         }
         for place in 0..rest {
             body.extend(code(self, &lap(place, &c(rounds)))?);

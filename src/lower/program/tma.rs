@@ -212,7 +212,8 @@ fn tile(
     let order: Vec<usize> = [*column, *row].into_iter().chain(others).collect();
     let (shape, strides) = whole(program, global)?;
     let bytes = i64::from(program.buffer(global).dtype.bytes());
-    let fits = strides.iter().take(strides.len() - 1).all(|stride| stride * bytes % UNIT == 0) && strides.last() == Some(&1);
+    let fits =
+        strides.iter().take(strides.len() - 1).all(|stride| stride * bytes % UNIT == 0) && strides.last() == Some(&1);
     if !fits || order.len() > 5 || shape.iter().any(|n| *n >= 1 << 31) {
         return Ok(Err("its rows in global memory are not multiples of 16 bytes"));
     }
@@ -224,9 +225,7 @@ fn tile(
             [Pred::lt(&index.shifted(-n), ranges), Pred::lt(&index.scaled(-1).shifted(-1), ranges)].concat()
         })
         .collect();
-    let of_thread = |p: &Pred| {
-        nest.threads.iter().any(|t| Pred::eq(&Linear::var(t.var), ranges) == [p.clone()])
-    };
+    let of_thread = |p: &Pred| nest.threads.iter().any(|t| Pred::eq(&Linear::var(t.var), ranges) == [p.clone()]);
     let is_load = is_global(source);
     let when: Vec<Pred> = own.when.into_iter().filter(|p| is_load || !bounds.contains(p)).collect();
     if !zero.iter().all(|p| bounds.contains(p)) || !when.iter().all(of_thread) {

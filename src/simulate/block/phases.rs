@@ -372,7 +372,11 @@ impl Runner<'_> {
         let Some(array) = elements.iter().find_map(|(_, global)| global.map(|(array, _)| array)) else { return };
         let bytes = u64::from(self.kernel.array(array).dtype.bytes());
         if let Some(cache) = &mut self.cache {
-            cache.moved(array, elements.iter().filter_map(|(_, global)| Some(global.as_ref()?.1 as u64 * bytes)), store);
+            cache.moved(
+                array,
+                elements.iter().filter_map(|(_, global)| Some(global.as_ref()?.1 as u64 * bytes)),
+                store,
+            );
         }
     }
 

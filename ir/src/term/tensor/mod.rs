@@ -55,8 +55,8 @@ pub mod mma_conditions {
 pub mod wgmma_conditions {
     pub use super::gemm::multiplies;
     pub use super::wgmma::{
-        across, aligned, box_columns, box_line, boxes, by_rows, cluster, columns, consumers, dealt_registers, operands, places, rows,
-        split, stages, store, stream_k, sums, tile, tile_k, AlignedRows, BOXES, COLUMNS,
+        across, aligned, box_columns, box_line, boxes, by_rows, cluster, columns, consumers, dealt_registers, operands,
+        places, rows, split, stages, store, stream_k, sums, tile, tile_k, AlignedRows, BOXES, COLUMNS,
     };
 }
 
