@@ -1,7 +1,7 @@
 //! What a few blocks of a kernel do, at the kernel's own size. Global memory has no contents there, so that it may be of any size: only
 //! the places of accesses are looked at.
 use super::memory::Tracked;
-use super::{beyond_machine, memory, runner, Counts, Fault};
+use super::{memory, runner, Counts, Fault};
 use crate::kernel::{ArrayId, Kernel};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::AddAssign;
@@ -110,24 +110,24 @@ impl Cache {
     }
 }
 
-/// Runs the blocks of these linear numbers. `cache`: bytes of L1 that a block has; `go_on` is asked before each statement.
+/// Runs the blocks of these linear numbers, or their clusters. `cache`: bytes of L1 that a block has; `go_on` is asked before each statement.
 ///
 /// # Errors
-/// The first fault; that the kernel has clusters.
+/// The first fault.
 pub fn sampled(kernel: &Kernel, blocks: &[u64], cache: u64, go_on: &dyn Fn() -> bool) -> Result<Sampled, Fault> {
-    if kernel.cluster > 1 {
-        return Err(beyond_machine(kernel, 0, "blocks of a cluster are not sampled".into()));
-    }
     let memory = memory(kernel, false, |array| Ok(Tracked::blank(array)))?;
     let mut runner = runner(kernel, memory, false, go_on)?;
     runner.cache = Some(Cache::of(cache));
     let [x, y, _] = kernel.grid.map(u64::from);
+    // Of a cluster all.
+    let size = u64::from(kernel.cluster.max(1));
     for number in blocks {
+        let number = &(number / size * size);
         let at = [number % x, number / x % y, number / x / y].map(|n| n as u32);
         runner.run_cluster((*number as u32, at))?;
         runner.cache.iter_mut().for_each(Cache::next_block);
     }
     let (total, ..) = runner.counts();
     let (laps, cache) = (runner.laps(), runner.cache.take().unwrap_or_else(|| Cache::of(0)));
-    Ok(Sampled { blocks: blocks.len() as u64, total, laps, fetched: cache.fetched, touched: cache.touched })
+    Ok(Sampled { blocks: blocks.len() as u64 * size, total, laps, fetched: cache.fetched, touched: cache.touched })
 }

@@ -1,7 +1,7 @@
 //! Schedules on `wgmma` that nobody's space has, written by hand (`tests/cases/wgmma`): lowered as they are written.
 use crate::compiles::compile;
 use crate::executed::right;
-use crate::hopper::{cases, staged};
+use crate::hopper::{cases, clustered, small, staged};
 use crate::support::some_of;
 use crate::synchronisation::without;
 use crate::tensor::{check, lower_written};
@@ -11,6 +11,7 @@ use satune::lower::program::{lower, Module};
 use satune::lower::wgmma::*;
 use satune::operators;
 use satune::source::work_of_script;
+use satune::workload::Workload;
 use satune_ir::term::Schedule;
 use satune_ir::{structural, tvmscript, DType, Program};
 use satune_rewrites::space::explored;
@@ -114,8 +115,8 @@ fn what_is_no_instruction_is_refused() {
     }
 }
 
-/// The scheduled programs of plans are lowered as they are written: a producer and consumers, persistent blocks, results by the TMA. What only
-/// the plan's own kernels have (clusters, turns, shared steps) is left out.
+/// The scheduled programs of plans are lowered as they are written: a producer and consumers, persistent blocks, clusters, results by the TMA. What
+/// only the plan's own kernels have (turns, shared steps) is left out.
 #[test]
 fn programs_of_plans_are_lowered_as_they_are_written() {
     let results = staged().into_iter().flat_map(|(plan, shape)| {
@@ -125,15 +126,51 @@ fn programs_of_plans_are_lowered_as_they_are_written() {
     let all = cases().into_iter().flat_map(|(plan, operand, output, layouts, shape)| {
         layouts.iter().map(move |layout| (plan.clone(), operand, output, *layout, shape))
     });
-    for (plan, operand, output, layout, shape) in all.chain(results) {
+    let half = |plan: WgmmaPlan, layout, shape| (plan, DType::F16, DType::F16, layout, shape);
+    let clusters = [
+        half(clustered([2, 1]), "NT", [256, 128, 320]),
+        half(clustered([2, 1]), "TN", [256, 128, 320]),
+        half(clustered([1, 2]), "NT", [128, 256, 320]),
+        half(WgmmaPlan { blocks: Some(8), raster: Raster::rows(4), ..clustered([2, 2]) }, "NN", [256, 256, 256]),
+        half(WgmmaPlan { blocks: None, stages: 2, ..clustered([4, 1]) }, "NT", [250, 64, 200]),
+        half(WgmmaPlan { blocks: None, eager_release: true, ..clustered([1, 4]) }, "NT", [64, 256, 256]),
+        half(WgmmaPlan { arrive_per_warp: true, stages: 2, ..clustered([2, 1]) }, "TN", [256, 128, 320]),
+        half(WgmmaPlan { blocks: None, stages: 2, ..clustered([2, 4]) }, "NT", [128, 256, 192]),
+        half(WgmmaPlan { tile: [64, 64, 128], stages: 2, ..clustered([4, 2]) }, "TN", [256, 128, 384]),
+        half(WgmmaPlan { split_k: 2, blocks: None, ..clustered([2, 1]) }, "NT", [128, 64, 512]),
+    ];
+    for (plan, operand, output, layout, shape) in all.chain(results).chain(clusters) {
         let g = Gemm::plain("gemm", shape, operand, output, layout);
         let module = lower_written(&g, &Schedule::Wgmma(plan.clone())).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
         check(&g, &module);
         let kernel = &module.kernels[module.main];
         assert!(parts(kernel), "{plan:?}\n{}", kernel.notes.join("\n"));
-        assert_eq!(kernel.grid[0], plan.grid(&g) as u32, "{plan:?}");
+        assert_eq!(
+            (kernel.grid[0], kernel.cluster),
+            (plan.grid(&g) as u32, plan.cluster_size()),
+            "{plan:?}\n{}",
+            kernel.notes.join("\n")
+        );
         let stores = count(&kernel.body, &|s| matches!(s, Stmt::Group(GroupOp::StoreTile { .. })));
         assert_eq!(stores > 0, plan.store != TileStore::Direct, "{plan:?}");
+    }
+}
+
+/// Their text, executed.
+#[test(slow)]
+fn programs_of_plans_are_executed() {
+    let staged = WgmmaPlan { store: TileStore::Tma, blocks: Some(3), ..small(2, 64) };
+    for (operator, plan) in [
+        ("gemm:256,128,320,f16,NT", clustered([2, 1])),
+        ("gemm:128,256,192,bf16,TN,out=bf16,relu", WgmmaPlan { blocks: None, ..clustered([1, 2]) }),
+        ("gemm:300,136,200,f16,NN", staged.clone()),
+        ("gemm:256,192,136,f16,NT,out=f16,bias,gelu", staged),
+    ] {
+        let problem = operators::parse(operator).unwrap();
+        let made = problem.scheduled(&Schedule::Wgmma(plan.clone()), &Default::default()).unwrap();
+        let module = lower(&made.program, &Default::default()).unwrap_or_else(|e| panic!("{operator}: {e}"));
+        assert!(parts(&module.kernels[0]) && module.kernels[0].cluster == plan.cluster_size());
+        right(&problem.program, &module, "90a", operator);
     }
 }
 

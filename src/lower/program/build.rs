@@ -43,6 +43,8 @@ impl Around {
     }
 }
 
+/// Blocks of a cluster that every GPU with clusters runs, at most.
+const MOST_CLUSTER: i64 = 8;
 /// Characters of a call that are told.
 const MOST_TEXT: usize = 80;
 
@@ -72,6 +74,8 @@ const FOLLOWED: &[&str] = &[
     keys::RASTER_COLUMNS,
     keys::RASTER_TILES,
     keys::PERSISTENT,
+    keys::CLUSTER_M,
+    keys::CLUSTER_N,
     keys::TMA,
     keys::EAGER_RELEASE,
     keys::ARRIVE_PER_WARP,
@@ -254,6 +258,13 @@ impl Builder<'_> {
         self.note(&l.annotations, &format!("loop {}", l.var.name));
         if let Some(Attr::Int(blocks @ 1..)) = l.annotations.get(keys::MIN_BLOCKS) {
             self.nest.min_blocks = u32::try_from(*blocks).ok();
+        }
+        let along = |key| match l.annotations.get(key) {
+            Some(Attr::Int(blocks @ 1..=MOST_CLUSTER)) => Some(*blocks),
+            _ => None,
+        };
+        if let (Some(m), Some(n)) = (along(keys::CLUSTER_M), along(keys::CLUSTER_N)) {
+            self.nest.cluster = Some([m, n]).filter(|_| (2..=MOST_CLUSTER).contains(&(m * n)));
         }
         self.nest.raster = self.nest.raster.or_else(|| Raster::of(&l.annotations, extent));
         let mut inside = around.clone();

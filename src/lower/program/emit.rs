@@ -1,4 +1,5 @@
 //! From loops and leaves to the statements of a kernel.
+use super::cluster::Cluster;
 use super::ends::joined;
 use super::error::LowerError;
 use super::group;
@@ -54,6 +55,7 @@ pub struct Emitter<'a> {
     /// The copies that the TMA makes, and the loops whose tiles a producer brings.
     pub tiles: Tiles,
     pub rings_of_tiles: HashMap<VarId, Ring>,
+    pub cluster: Option<Cluster>,
     /// The role whose code is emitted.
     pub role: Option<Consumer>,
     /// Whether the instructions around are waited for together.
@@ -109,6 +111,7 @@ impl<'a> Emitter<'a> {
             written_out: false,
             tiles: Tiles::default(),
             rings_of_tiles: HashMap::new(),
+            cluster: None,
             role: None,
             in_group: false,
             lets: Vec::new(),

@@ -160,10 +160,10 @@ pub fn side_by_side<'p>(
 }
 
 /// A matrix of an operand that an instruction takes.
-struct Matrix<'n> {
+pub struct Matrix<'n> {
     leaf: &'n Leaf,
     what: &'n Instruction,
-    buffer: BufferId,
+    pub buffer: BufferId,
     /// Its first element.
     first: Vec<Linear>,
     /// Whether it is stored across k.
@@ -171,7 +171,7 @@ struct Matrix<'n> {
 }
 
 /// Left and right operand of a multiplication.
-fn matrices<'n>(
+pub fn matrices<'n>(
     leaf: &'n Leaf,
     what: &'n Instruction,
     of: Together,

@@ -26,6 +26,7 @@ mod barrier;
 mod bits;
 mod boxes;
 mod build;
+mod cluster;
 mod combine;
 mod copy;
 mod cropped;
@@ -237,6 +238,7 @@ impl OneKernel<'_> {
         if rings.is_empty() {
             tiles.without_loads(&mut nest, program);
         }
+        let cluster = self.cluster(&mut nest, &mut tiles);
         let brought: HashSet<BufferId> = rings.keys().flat_map(|v| pipelines[v].buffers.iter().copied()).collect();
         let owners = barrier::Owners::of(&nest);
         let rules = barrier::Rules {
@@ -260,6 +262,7 @@ impl OneKernel<'_> {
             nest.min_blocks = nest.min_blocks.or(Some(1));
         }
         let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
+        emitter.cluster = cluster;
         emitter.number_blocks();
         emitter.expanded = expanded;
         emitter.rings = copies;
@@ -292,10 +295,29 @@ impl OneKernel<'_> {
             block,
             shared_bytes,
             min_blocks_per_sm: nest.min_blocks,
-            cluster: 1,
+            cluster: emitter.cluster.as_ref().map_or(1, |cluster| cluster.size() as u32),
             tensor_maps,
             body,
         })
+    }
+
+    /// The cluster that the loop of blocks asks for.
+    fn cluster(&self, nest: &mut Nest, tiles: &mut tma::Tiles) -> Option<cluster::Cluster> {
+        let [m, n] = nest.cluster?;
+        let block = nest.threads.iter().find(|t| t.tag == "blockIdx.x").map(|t| (t.var, t.extent));
+        let tile =
+            nest.turns.map(|turns| (turns.tile, nest.ranges.get(&turns.tile).map_or(0, |r| r.1 + 1))).or(block)?;
+        let alone = nest.extents(false)[1..] == [1, 1];
+        let whole = alone && nest.extents(false)[0] % (m * n) == 0;
+        match cluster::decide(nest, tile, tiles) {
+            Ok(found) if whole => found,
+            other => {
+                tiles.alone();
+                let why = other.err().unwrap_or("its blocks are not all along blockIdx.x, or no whole clusters");
+                nest.notes.push(format!("there are no clusters of {m} x {n} blocks: {why}"));
+                None
+            }
+        }
     }
 
     /// Collects the buffers; returns those that are written.

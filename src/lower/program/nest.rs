@@ -136,6 +136,8 @@ pub struct Nest {
     pub min_blocks: Option<u32>,
     /// The order of blocks, where it is none of loops.
     pub raster: Option<Raster>,
+    /// Blocks along m and n that share what the TMA brings.
+    pub cluster: Option<[i64; 2]>,
     /// The loop over a block's tiles.
     pub turns: Option<Turns>,
     /// Extra leading dimensions that a buffer got.

@@ -7,6 +7,7 @@
 //!                                         7 9 11
 //!                                         12 13 14
 //! ```
+use super::cluster::Cluster;
 use super::emit::Emitter;
 use super::nest::int_list;
 use crate::kernel::{Dim, Index, Stmt};
@@ -17,8 +18,8 @@ use satune_rewrites::keys;
 /// Tiles along the loop that is in groups, and across it; tiles of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raster {
-    along: i64,
-    across: i64,
+    pub along: i64,
+    pub across: i64,
     group: i64,
 }
 
@@ -39,10 +40,21 @@ impl Raster {
         }
     }
 
+    /// The order, and that of clusters of so many tiles along it and across.
+    pub fn by_clusters(self, [along, across]: [i64; 2]) -> (Raster, Raster) {
+        let group = (self.group + along - 1) / along;
+        (self, Raster { along: self.along / along, across: self.across / across, group })
+    }
+
+    /// The line of a block's tile, and the place in it.
+    pub fn lines(&self, number: &Index) -> (Index, Index) {
+        grouped(&rem(number.clone(), self.along * self.across), self.along, self.across, self.group)
+    }
+
     /// The number of the block's tile, line by line, from the block's own.
-    pub(super) fn tile(&self, number: &Index) -> Index {
+    fn tile(&self, number: &Index) -> Index {
         let tiles = self.along * self.across;
-        let (line, place) = grouped(&rem(number.clone(), tiles), self.along, self.across, self.group);
+        let (line, place) = self.lines(number);
         add(mul(div(number.clone(), tiles), tiles), add(mul(line, self.across), place))
     }
 }
@@ -50,12 +62,24 @@ impl Raster {
 impl Emitter<'_> {
     /// Gives blocks their numbers.
     pub(super) fn number_blocks(&mut self) {
-        let Some(raster) = self.nest.raster.filter(|_| self.nest.turns.is_none()) else { return };
+        if self.nest.turns.is_some() || self.nest.raster.is_none() && self.cluster.is_none() {
+            return;
+        }
         let Some(thread) = self.nest.threads.iter().find(|t| t.index == Index::BlockIdx(Dim::X)) else { return };
-        let (v, value) = (thread.var, raster.tile(&thread.index));
+        let size = self.cluster.as_ref().map_or(1, Cluster::size);
+        let (v, value) = (thread.var, self.numbered(&div(thread.index.clone(), size)));
         let var = self.fresh();
         self.lets.push(Stmt::Let { var, name: "block".into(), value });
         self.env.insert(v, Index::Var(var));
+    }
+
+    /// The tile of a block's number, or a cluster's.
+    pub(super) fn numbered(&self, number: &Index) -> Index {
+        match (&self.cluster, self.nest.raster) {
+            (Some(cluster), raster) => cluster.tile(number, raster),
+            (None, Some(raster)) => raster.tile(number),
+            (None, None) => number.clone(),
+        }
     }
 }
 

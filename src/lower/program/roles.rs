@@ -15,6 +15,7 @@
 //!
 //! The loops around the pipelined one are gone through by both roles; statements beside it are the consumers'.
 use super::barrier::{owner, Owner};
+use super::cluster::Cluster;
 use super::emit::{guarded, Emitter};
 use super::error::LowerError;
 use super::group::{is_group, THREADS};
@@ -157,12 +158,15 @@ impl Emitter<'_> {
     /// All of the kernel.
     pub(super) fn with_roles(&mut self) -> Result<Vec<Stmt>, LowerError> {
         let groups = self.consumers() / THREADS;
+        let size = self.cluster.as_ref().map_or(1, Cluster::size);
+        // In a cluster nobody reaches another's barriers before they are made, or leaves while another may.
+        let meet = (size > 1).then_some(Stmt::Group(GroupOp::ClusterBarrier));
         let maps = 0..self.tiles.mapped.len() as u32;
         let mut begin: Vec<Stmt> = maps.map(|map| Stmt::Group(GroupOp::PrefetchMap { map })).collect();
         let mut rings: Vec<(&VarId, &Ring)> = self.rings_of_tiles.iter().collect();
         rings.sort_by_key(|(_, ring)| ring.full);
         for (v, ring) in rings {
-            let arrivals = (groups * self.arrivals(*v)) as u32;
+            let arrivals = (size * groups * self.arrivals(*v)) as u32;
             for place in 0..self.pipelines.get(v).map_or(0, Pipeline::slots) {
                 for (array, arrivals) in [(ring.full, 1), (ring.empty, arrivals)] {
                     begin.push(Stmt::Group(GroupOp::BarrierInit { barrier: (array, c(place)), arrivals }));
@@ -173,12 +177,13 @@ impl Emitter<'_> {
         // The number of the block, which both roles know.
         let mut out = std::mem::take(&mut self.lets);
         out.extend(guarded(Cond::Eq(thread(), c(0)), begin));
-        out.push(Stmt::Barrier);
+        out.push(meet.clone().unwrap_or(Stmt::Barrier));
         let nest = self.nest;
         let produced = self.produced(&nest.body)?;
         let mut code = std::mem::take(&mut self.lets);
         code.extend(produced);
-        let producer = guarded(Cond::Eq(thread(), c(0)), code);
+        let mut producer = guarded(Cond::Eq(thread(), c(0)), code);
+        producer.extend(meet.clone());
         // What the producer has computed, the consumers do not know.
         self.forget();
         let [x, y, z] = nest.extents(true);
@@ -201,7 +206,8 @@ impl Emitter<'_> {
         let (instances, threads) = if apart { (groups, THREADS) } else { (1, self.consumers()) };
         let number = if apart { number } else { c(0) };
         self.role = Some(Consumer { number, threads: threads as u32 });
-        let consumer = self.own_body()?;
+        let mut consumer = self.own_body()?;
+        consumer.extend(meet);
         let sums: i64 = self.arrays.iter().filter(|a| a.space.is_private()).map(words).sum();
         let registers = wgmma_conditions::dealt_registers(groups as u32, sums);
         let of_group = (THREADS / LANES) as u32;
@@ -301,9 +307,18 @@ impl Emitter<'_> {
         let multiplies = compute.iter().all(is_group);
         let at_once = !multiplies || flag(&l.annotations, keys::EAGER_RELEASE);
         let speaker = rem(thread(), THREADS / self.arrivals(l.var));
+        let size = self.cluster.as_ref().map_or(1, Cluster::size);
         let free = |place: Index, also: Cond| {
-            let arrive = Stmt::Group(GroupOp::Arrive { barrier: (ring.empty, place) });
-            guarded(crate::lower::index::all(vec![Cond::Eq(speaker.clone(), c(0)), also]), vec![arrive])
+            let barrier = (ring.empty, place);
+            let (who, arrive) = match size {
+                1 => (Cond::Eq(speaker.clone(), c(0)), GroupOp::Arrive { barrier }),
+                // A thread for each block, whose number is no variable: the address is then the same all the time.
+                _ => {
+                    let rank = rem(rem(thread(), THREADS), size);
+                    (Cond::Lt(speaker.clone(), c(size)), GroupOp::ArriveRemote { barrier, rank })
+                }
+            };
+            guarded(crate::lower::index::all(vec![who, also]), vec![Stmt::Group(arrive)])
         };
         let mut sums: BTreeSet<ArrayId> = BTreeSet::new();
         leaves(compute, &mut |leaf| {

@@ -14,6 +14,7 @@ use super::linear::Linear;
 use super::nest::{Leaf, Nest, Node};
 use super::pred::Pred;
 use crate::kernel::{ArrayId, GroupOp, Index, Stmt, TensorMap};
+use crate::lower::index::{add, mul};
 use satune_ir::{BufferId, Expr, Program, VarId};
 use satune_rewrites::keys;
 use std::collections::{HashMap, HashSet};
@@ -39,6 +40,8 @@ pub struct Tile {
     order: Vec<usize>,
     /// Columns and rows of a box.
     tile: [i64; 2],
+    /// Of a cluster: which operand it is, and how many blocks have the same tile, of each box of which each brings a part.
+    shared_by: Option<(usize, i64)>,
     /// Under which conditions it is stored.
     when: Vec<Pred>,
 }
@@ -52,6 +55,26 @@ pub struct Tiles {
 }
 
 impl Tiles {
+    /// Where the tile begins that is brought to a shared buffer; none where it is not one.
+    pub fn loaded(&self, shared: BufferId) -> Option<Vec<Linear>> {
+        let mut all = self.by_leaf.values().filter(|tile| tile.is_load && tile.shared == shared);
+        all.next().filter(|_| all.next().is_none()).map(|tile| tile.first[1].clone())
+    }
+
+    /// Several blocks share the tile of an operand; whether its boxes have whole parts for them.
+    pub fn share(&mut self, shared: BufferId, (operand, blocks): (usize, i64)) -> bool {
+        let mut all = self.by_leaf.values_mut().filter(|tile| tile.is_load && tile.shared == shared);
+        all.all(|tile| {
+            tile.shared_by = (blocks > 1).then_some((operand, blocks));
+            tile.tile[1] % (8 * blocks) == 0
+        })
+    }
+
+    /// No block shares any.
+    pub fn alone(&mut self) {
+        self.by_leaf.values_mut().for_each(|tile| tile.shared_by = None);
+    }
+
     /// The buffers of the maps, with a tile of each.
     pub fn maps(&self) -> impl Iterator<Item = (&BufferId, &Tile)> {
         self.mapped.iter().filter_map(|b| Some((b, self.by_leaf.values().find(|tile| tile.global == *b)?)))
@@ -85,7 +108,9 @@ impl Tile {
         let (shape, strides) = whole(program, self.global)?;
         let dims = self.order.iter().map(|d| shape[*d] as u64).collect();
         let strides = self.order[1..].iter().map(|d| strides[*d] as u64).collect();
-        Ok(TensorMap { array, dims, strides, tile: self.tile.map(|n| n as u32), image: None, swizzle: true })
+        let [wide, high] = self.tile;
+        let tile = [wide, high / self.shared_by.map_or(1, |(_, blocks)| blocks)].map(|n| n as u32);
+        Ok(TensorMap { array, dims, strides, tile, image: None, swizzle: true })
     }
 }
 
@@ -237,8 +262,8 @@ fn tile(
     if is_load && uses(&of_block) || together.into_iter().any(|t| uses(&|v| v == t.var)) {
         return Ok(Err("each thread copies another part of the tile"));
     }
-    let (loops, extents, tile) = ([r, c], [rows, columns], [boxes.columns, of_box]);
-    Ok(Ok(Tile { is_load, shared, global, loops, extents, first, order, tile, when }))
+    let (loops, extents, tile, shared_by) = ([r, c], [rows, columns], [boxes.columns, of_box], None);
+    Ok(Ok(Tile { is_load, shared, global, loops, extents, first, order, tile, shared_by, when }))
 }
 
 /// Whether all that a node does is a copy that the TMA makes.
@@ -285,9 +310,18 @@ impl Emitter<'_> {
     /// Brings a tile to shared memory; its bytes count at a barrier. By one thread.
     pub(super) fn load_tile(&mut self, tile: &Tile, barrier: &(ArrayId, Index)) -> Result<Vec<Stmt>, LowerError> {
         let ((dst, boxes), map) = (self.boxes_of(tile)?, self.map_of(tile));
-        let load = |(dst_index, at): (Index, Vec<Index>)| {
+        let [wide, high] = tile.tile;
+        let cluster = self.cluster.as_ref().and_then(|cluster| Some((cluster, tile.shared_by?)));
+        let load = |(mut dst_index, mut at): (Index, Vec<Index>)| {
             let (offsets, barrier) = (Vec::new(), barrier.clone());
-            Stmt::Group(GroupOp::LoadTile { dst, dst_index, map, at, offsets, barrier, multicast: None })
+            let multicast = cluster.map(|(cluster, (operand, blocks))| {
+                // The block's part of the box.
+                let (part, rows) = (cluster.place(1 - operand), high / blocks);
+                dst_index = add(mul(part.clone(), rows * wide), dst_index.clone());
+                at[1] = add(mul(part, rows), at[1].clone());
+                cluster.sharers(operand)
+            });
+            Stmt::Group(GroupOp::LoadTile { dst, dst_index, map, at, offsets, barrier, multicast })
         };
         Ok(boxes.into_iter().map(load).collect())
     }

@@ -6,12 +6,13 @@
 //! ```
 //! The loop is one over tiles to all that decides on layouts and guards.
 use super::build::{Around, Builder};
+use super::cluster::Cluster;
 use super::emit::Emitter;
 use super::error::LowerError;
 use super::linear::Linear;
 use super::nest::{Leaf, Loop, LoopKind, Nest, Node, Thread};
 use crate::kernel::{Dim, Index, Stmt, Unroll};
-use crate::lower::index::{add, c, mul};
+use crate::lower::index::{add, c, div, mul};
 use satune_ir::{Attr, For, VarId};
 use satune_rewrites::keys;
 
@@ -25,7 +26,7 @@ pub struct Turns {
     pub most: i64,
     /// The block, and how many there are.
     block: VarId,
-    blocks: i64,
+    pub blocks: i64,
 }
 
 impl Nest {
@@ -57,8 +58,8 @@ impl Builder<'_> {
     ) -> Result<Vec<Node>, LowerError> {
         let block = self.thread("blockIdx.x", blocks, &l.var.name)?;
         let most = (extent + blocks - 1) / blocks;
-        let left = Linear::var(block).scaled(-1).shifted(extent + blocks - 1).divided(blocks, &self.nest.ranges);
-        let count = if extent % blocks == 0 { Linear::of(most) } else { left };
+        // How many there are of a block is said where the loop is written.
+        let count = Linear::of(most);
         self.nest.turns = Some(Turns { tile, turn: self.nest.fresh(most), most, block, blocks });
         let body = self.stmt(&l.body, inside)?;
         Ok(vec![Node::Loop(Loop {
@@ -83,8 +84,11 @@ impl Emitter<'_> {
     ) -> Option<Result<Vec<Stmt>, LowerError>> {
         let turns = self.nest.turns.filter(|turns| turns.tile == l.var)?;
         let (var, tile) = (self.fresh(), self.fresh());
-        let own = add(Index::BlockIdx(Dim::X), mul(Index::Var(var), turns.blocks));
-        let value = self.nest.raster.map_or(own.clone(), |raster| raster.tile(&own));
+        // Clusters walk over tiles as their blocks do.
+        let size = self.cluster.as_ref().map_or(1, Cluster::size);
+        let (first, step) = (div(Index::BlockIdx(Dim::X), size), turns.blocks / size);
+        let own = add(first.clone(), mul(Index::Var(var), step));
+        let value = self.numbered(&own);
         let bound = [(turns.turn, Index::Var(var)), (turns.tile, Index::Var(tile))];
         let inside = self.with_all(&bound, |this| code(this));
         Some(inside.map(|inside| {
@@ -93,7 +97,8 @@ impl Emitter<'_> {
             }
             let mut body = vec![Stmt::Let { var: tile, name: "tile".into(), value }];
             body.extend(inside);
-            let extent = l.steps.as_deref().map_or(c(turns.most), |(count, _)| self.plain_index(count));
+            let left = || div(Index::Sub(Box::new(c(l.extent / size + step - 1)), Box::new(first)), step);
+            let extent = if l.extent % turns.blocks == 0 { c(turns.most) } else { left() };
             vec![Stmt::For { var, name: "turn".into(), start: c(0), extent, unroll: Unroll::No, body }]
         }))
     }
