@@ -1,7 +1,7 @@
 //! Descriptors of the operands of `wgmma` and `tcgen05`.
 use super::hopper::GroupHelper;
 use super::Printer;
-use crate::kernel::{each_group_op, Descriptor, GroupOp, Index, Kernel, LocalVar, Stmt, TensorMemoryOp};
+use crate::kernel::{each_group_op, Descriptor, GroupOp, Index, Kernel, Left, LocalVar, Stmt, TensorMemoryOp};
 use satune_ir::term::tensor::{GroupMma, MOST_KEPT};
 
 impl Printer<'_> {
@@ -40,11 +40,12 @@ impl Printer<'_> {
     /// Names for the descriptors that a role's instructions begin from, where they are the same all the time. Where there are
     /// few instructions each descriptor gets a name, and is kept.
     pub(super) fn name_descriptors(&mut self, body: &[Stmt], number: Option<LocalVar>) {
-        let mut pairs: Vec<[Descriptor; 2]> = Vec::new();
+        let mut pairs: Vec<Vec<Descriptor>> = Vec::new();
         each_group_op(body, &mut |op| {
             let pair = match op {
-                GroupOp::Matrix { a, b, .. } => [a.clone(), b.clone()],
-                GroupOp::TensorMemory(TensorMemoryOp::Multiply { a, b, .. }) => [a.clone(), b.clone()],
+                GroupOp::Matrix { a: Left::Shared(a), b, .. } => vec![a.clone(), b.clone()],
+                GroupOp::Matrix { b, .. } => vec![b.clone()],
+                GroupOp::TensorMemory(TensorMemoryOp::Multiply { a, b, .. }) => vec![a.clone(), b.clone()],
                 _ => return,
             };
             if !pairs.contains(&pair) {

@@ -84,7 +84,8 @@ impl GroupHelper {
             GroupHelper::TensorMemory(helper) => helper.name(),
             GroupHelper::Matrix(op) => {
                 let sides = sides(op.operand, [op.a_transposed, op.b_transposed]);
-                format!("wgmma_m64n{}k{}_{}{sides}", op.n, op.k(), operand(op.operand))
+                let held = if op.a_held { "_r" } else { "" };
+                format!("wgmma_m64n{}k{}_{}{sides}{held}", op.n, op.k(), operand(op.operand))
             }
         }
     }
@@ -335,19 +336,27 @@ fn matrix(op: Wgmma, name: &str) -> String {
     // Scale of D, signs of A and B, then which sides are transposed (16-bit types only).
     let flags = match (op.operand, op.operand.bytes()) {
         (DType::I8, _) => "1".to_string(),
+        (_, 2) if op.a_held => format!("1, 1, 1, {}", u8::from(op.b_transposed)),
         (_, 2) => format!("1, 1, 1, {}, {}", u8::from(op.a_transposed), u8::from(op.b_transposed)),
         _ => "1, 1, 1".into(),
     };
     let (n, k, t) = (op.n, op.k(), operand(op.operand));
-    let ab = operands(count, 2);
+    // A's four words, or its descriptor.
+    let (a_type, a, ab) = match op.a_held {
+        true => {
+            let words = (0..4).map(|i| format!("\"r\"(a[{i}])")).collect::<Vec<_>>().join(", ");
+            ("const unsigned int*", words, format!("{{{}}}, {}", operands(count, 4), operands(count + 4, 1)))
+        }
+        false => ("unsigned long long", "\"l\"(a)".into(), operands(count, 2)),
+    };
     format!(
-        "__device__ __forceinline__ void {name}({c_type}* d, unsigned long long a, unsigned long long b)
+        "__device__ __forceinline__ void {name}({c_type}* d, {a_type} a, unsigned long long b)
 {{
     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{t}.{t} {{\"
                  \"{list}\"
                  \"}}, {ab}, {flags};\"
                  : {d}
-                 : \"l\"(a), \"l\"(b));
+                 : {a}, \"l\"(b));
 }}
 "
     )

@@ -6,7 +6,7 @@ use super::hopper::GroupHelper;
 use super::instructions::WarpHelper;
 use super::prelude::Helper;
 use super::{c_type, Printer, MARGIN};
-use crate::kernel::{ArrayId, GroupOp, Index, Role, Space, WarpOp, WmmaOp};
+use crate::kernel::{Array, ArrayId, GroupOp, Index, Left, Role, Space, WarpOp, WmmaOp};
 use satune_ir::DType;
 
 /// `index / by` and `index % by`, where every term but constants is a multiple of `by`.
@@ -208,7 +208,9 @@ impl Printer<'_> {
                 call(self, GroupHelper::NamedBarrier, arguments);
             }
             GroupOp::MatrixKeep { array, count } => {
-                let sums = self.kernel.array(*array).dtype;
+                // Words, or numbers.
+                let Array { space, dtype, .. } = self.kernel.array(*array);
+                let sums = if *space == Space::Fragment { DType::F16 } else { *dtype };
                 let (name, at) =
                     (self.group_helper(GroupHelper::MatrixKeep(sums)), self.at(&(*array, Index::Const(0))));
                 self.line(&format!("{name}<{count}>({at});"));
@@ -216,7 +218,11 @@ impl Printer<'_> {
             GroupOp::MatrixFence => call(self, GroupHelper::MatrixFence, String::new()),
             GroupOp::Matrix { op, d, a, b } => {
                 let name = self.group_helper(GroupHelper::Matrix(*op));
-                let (d, a, b) = (self.at(d), self.descriptor(a), self.descriptor(b));
+                let a = match a {
+                    Left::Shared(a) => self.descriptor(a),
+                    Left::Registers(array, first) => self.at(&(*array, first.clone())),
+                };
+                let (d, b) = (self.at(d), self.descriptor(b));
                 let text = format!("{name}({d}, {a}, {b});");
                 if self.depth * 4 + text.len() <= MARGIN {
                     return self.line(&text);

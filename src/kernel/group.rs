@@ -4,7 +4,7 @@
 //! Barriers are elements of shared arrays of type u64. A barrier completes a phase when as many threads have arrived as
 //! it was made for and all bytes that were announced have landed; its phases have parities 0, 1, 0 and so on.
 use super::{ArrayId, Index, LocalVar, Stmt, TensorMemoryOp};
-use satune_ir::term::tensor::GroupMma;
+use satune_ir::term::tensor::{GroupMma, Mma};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,7 @@ impl TensorMap {
     }
 }
 
-/// `wgmma`: D (64 x n) = A (64 x k) * B (k x n) + D by four warps, A and B in shared memory.
+/// `wgmma`: D (64 x n) = A (64 x k) * B (k x n) + D by four warps, B in shared memory, A there or in registers.
 ///
 /// Lane `4 g + t` of warp w holds, as element `4 j + i`, row `16 w + g + 8 (i / 2)`, column `8 j + 2 t + i % 2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -77,6 +77,9 @@ pub struct Wgmma {
     /// Sums of f16 are f16.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub f16_sums: bool,
+    /// A is in registers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub a_held: bool,
     /// A is stored with rows along memory (16-bit types only).
     pub a_transposed: bool,
     /// B is stored with columns along memory (16-bit types only).
@@ -87,6 +90,18 @@ impl Wgmma {
     /// Extent along k: 32 bytes.
     pub fn k(self) -> u32 {
         32 / self.operand.bytes()
+    }
+
+    /// The instruction of a warp that has A's rows in the same registers.
+    pub fn of_warp(self) -> Mma {
+        match self.operand {
+            DType::BF16 => Mma::Bf16,
+            DType::F32 => Mma::Tf32,
+            DType::I8 => Mma::S8,
+            DType::F8E4M3 => Mma::E4m3,
+            DType::F8E5M2 => Mma::E5m2,
+            _ => Mma::F16,
+        }
     }
 
     /// Type of D's elements.
@@ -115,6 +130,16 @@ pub struct Descriptor {
     pub leading: u32,
     /// Stride byte offset: from one atom to the next; along rows, or along k where transposed.
     pub stride: u32,
+}
+
+/// Where `wgmma` has A.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Left {
+    /// In shared memory.
+    Shared(Descriptor),
+    /// In the warps' registers, each its 16 rows as `mma.sync` of the types has them: an array, and the first of the instruction's
+    /// elements. Nothing writes them until the instruction is waited for.
+    Registers(ArrayId, Index),
 }
 
 /// A role of some of the block's warps.
@@ -245,7 +270,7 @@ pub enum GroupOp {
         /// Accumulators: a register array and the first of its n / 2 elements, a constant.
         d: (ArrayId, Index),
         /// 64 x k.
-        a: Descriptor,
+        a: Left,
         /// k x n.
         b: Descriptor,
     },

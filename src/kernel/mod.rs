@@ -8,7 +8,7 @@ mod tensor_memory;
 mod warp;
 mod wmma;
 
-pub use group::{each_group_op, Descriptor, GroupOp, Image, Role, TensorMap, Wgmma};
+pub use group::{each_group_op, Descriptor, GroupOp, Image, Left, Role, TensorMap, Wgmma};
 pub use tensor_memory::{Tcgen05, TensorMemoryOp};
 pub use warp::{Mma, WarpOp};
 pub use wmma::WmmaOp;

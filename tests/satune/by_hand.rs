@@ -6,7 +6,7 @@ use crate::support::some_of;
 use crate::synchronisation::without;
 use crate::tensor::{check, lower_written};
 use satune::compile::Job;
-use satune::kernel::{GroupOp, Kernel, Stmt};
+use satune::kernel::{GroupOp, Kernel, Stmt, WarpOp};
 use satune::lower::program::{lower, Module};
 use satune::lower::wgmma::*;
 use satune::operators;
@@ -16,13 +16,15 @@ use satune_ir::term::Schedule;
 use satune_ir::{structural, tvmscript, DType, Program};
 use satune_rewrites::space::explored;
 
-const CASES: [(&str, &str, &str); 3] = [
+const CASES: [(&str, &str, &str); 4] = [
     // Tiles come by asynchronous copies of all threads, which also multiply.
     ("cp_async", "gemm:256,128,192,f16,NT", include_str!("../cases/wgmma/cp_async.py")),
     // One tile at a time; the result goes by way of shared memory.
     ("plain", "gemm:128,128,128,f16,NT", include_str!("../cases/wgmma/plain.py")),
     // The TMA brings tiles and takes results; two instructions side by side along n.
     ("tma", "gemm:256,256,192,f16,NT", include_str!("../cases/wgmma/tma.py")),
+    // A goes on to registers, step by step.
+    ("registers", "gemm:128,64,192,f16,NT", include_str!("../cases/wgmma/registers.py")),
 ];
 
 fn product(operator: &str) -> Program {
@@ -46,7 +48,9 @@ fn schedules_by_hand_become_kernels() {
     for (name, operator, text) in CASES {
         let module = made(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let [kernel] = module.kernels.as_slice() else { panic!("{name}") };
-        assert_eq!(parts(kernel), name == "tma");
+        assert_eq!(parts(kernel), ["tma", "registers"].contains(&name));
+        let loads = count(&kernel.body, &|s| matches!(s, Stmt::Warp(WarpOp::LoadMatrix { count: 4, .. })));
+        assert_eq!(loads > 0, name == "registers", "by ldmatrix");
         assert_eq!(count(&kernel.body, &|s| matches!(s, Stmt::AsyncCopy { .. })) > 0, name == "cp_async");
         let stores = count(&kernel.body, &|s| matches!(s, Stmt::Group(GroupOp::StoreTile { .. })));
         // A tile of 64 rows has a box for each 32 columns.
@@ -71,12 +75,14 @@ fn schedules_by_hand_lead_to_their_product() {
 #[test]
 fn what_keeps_order_is_needed() {
     let is = |s: &Stmt, op: &dyn Fn(&GroupOp) -> bool| matches!(s, Stmt::Group(own) if op(own));
-    let drops: [(&str, &str, &dyn Fn(&Stmt) -> bool); 8] = [
+    let drops: [(&str, &str, &dyn Fn(&Stmt) -> bool); 10] = [
         ("cp_async", "proxy fences", &|s| is(s, &|op| matches!(op, GroupOp::FenceAsync))),
         ("cp_async", "barriers", &|s| matches!(s, Stmt::Barrier)),
         ("cp_async", "waits for copies", &|s| matches!(s, Stmt::AsyncWait(_))),
         ("plain", "waits for sums", &|s| is(s, &|op| matches!(op, GroupOp::MatrixWait(_)))),
         ("plain", "fences", &|s| is(s, &|op| matches!(op, GroupOp::MatrixFence))),
+        ("registers", "fences", &|s| is(s, &|op| matches!(op, GroupOp::MatrixFence))),
+        ("registers", "barriers before places are free", &|s| is(s, &|op| matches!(op, GroupOp::NamedBarrier { .. }))),
         ("tma", "waits for places", &|s| is(s, &|op| matches!(op, GroupOp::WaitPhase { .. }))),
         ("tma", "arrivals", &|s| is(s, &|op| matches!(op, GroupOp::Arrive { .. }))),
         ("tma", "barriers of consumers", &|s| is(s, &|op| matches!(op, GroupOp::NamedBarrier { .. }))),
@@ -94,7 +100,7 @@ fn what_keeps_order_is_needed() {
 /// What no instruction can be is said with what would make it one.
 #[test]
 fn what_is_no_instruction_is_refused() {
-    let [(_, _, by_threads), _, (_, _, by_tma)] = CASES;
+    let [(_, _, by_threads), _, (_, _, by_tma), _] = CASES;
     for (text, from, to, why) in [
         // A tile of rows too many.
         (by_threads, "C_warp = T.sblock_alloc_buffer((16,", "C_warp = T.sblock_alloc_buffer((18,", "multiple of 4"),

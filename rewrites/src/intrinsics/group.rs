@@ -3,9 +3,10 @@
 //!
 //! That tiles in shared memory are swizzled in rows of 128 bytes is the instruction's and the TMA's own matter: both go
 //! through the same descriptor, and elements are named by row and column.
+use super::fragment;
 use super::registry::Registry;
 use super::text::{cast, function, in_order, param, rest_of_shared, short, swapped, zero, SWAPPED};
-use satune_ir::term::tensor::GroupMma;
+use satune_ir::term::tensor::{Fragment, GroupMma, Mma};
 use satune_ir::DType;
 
 /// Most columns of an instruction.
@@ -32,6 +33,8 @@ pub struct Group {
     pub types: [DType; 2],
     /// A is stored as k x m, B as n x k.
     pub transposed: [bool; 2],
+    /// A is in the warps' registers, as `mma.sync` has it.
+    pub held: bool,
 }
 
 /// What is its instruction's own.
@@ -62,9 +65,16 @@ impl Group {
         format!("{operand}{operand}{}", short(sums.name()))
     }
 
+    /// The instruction of a warp that has A's rows in the same registers; none where A is in shared memory.
+    fn of_a(&self) -> Option<Mma> {
+        let of_type = |op: &Mma| op.operand() == self.types[0] && i64::from(op.k()) == self.k();
+        Mma::SYNC.into_iter().find(|op| self.held && of_type(op))
+    }
+
     /// The orders of storage, as names have them. Of tiles as wide as deep the shapes do not say them.
     pub(super) fn orders(&self) -> String {
-        self.transposed.map(|t| if t { 't' } else { 'n' }).into_iter().collect()
+        let [a, b] = self.transposed.map(|t| if t { 't' } else { 'n' });
+        [if self.held { 'r' } else { a }, b].into_iter().collect()
     }
 
     /// Its name in the registry.
@@ -107,7 +117,11 @@ fn all(op: GroupMma) -> impl Iterator<Item = Group> {
         let types = [operand, sums];
         let orders = [[false, true], [false, false], [true, true], [true, false]];
         let orders = orders.into_iter().filter(move |o| across || *o == [false, true]);
-        orders.flat_map(move |transposed| columns(op).map(move |n| Group { op, n, types, transposed }))
+        let shared = orders.map(|transposed| (transposed, false));
+        // Registers have rows of A.
+        let held = [[false, true], [false, false]].into_iter().filter(move |o| op.holds_sums() && (across || o[1]));
+        let ways = shared.chain(held.map(|transposed| (transposed, true)));
+        ways.flat_map(move |(transposed, held)| columns(op).map(move |n| Group { op, n, types, transposed, held }))
     })
 }
 
@@ -122,7 +136,7 @@ pub(super) fn register(registry: &mut Registry, op: GroupMma, own: fn(&Group) ->
     // Sums of a type are cleared alike, whatever was multiplied.
     for (operand, sums, _) in types(op).filter(|(operand, ..)| matches!(operand, DType::F16 | DType::I8)) {
         for n in columns(op) {
-            let group = Group { op, n, types: [operand, sums], transposed: [false, true] };
+            let group = Group { op, n, types: [operand, sums], transposed: [false, true], held: false };
             fill(registry, &group, own(&group));
         }
     }
@@ -135,15 +149,28 @@ fn multiply(registry: &mut Registry, g: &Group, own: Own, is_swapped: bool) {
     let shape = |transposed: bool, rows: i64, columns: i64| if transposed { [columns, rows] } else { [rows, columns] };
     let (a, b) = (shape(g.transposed[0], m, k), shape(g.transposed[1], k, n));
     let rest = rest_of_shared();
-    let params = |s: [&str; 2]| [param("A", &a, input, s[0], &rest), param("B", &b, input, s[1], &rest), sums.clone()];
-    let operands = [("A", &a), ("B", &b)].map(|(name, of)| format!("{name}[0:{}, 0:{}]", of[0], of[1]));
+    let registers = g.of_a().map(|op| op.fragment_words()[0] * i64::from(op.word()));
+    let params = |s: [&str; 2]| {
+        let held =
+            |count| format!("A: T.Buffer((4, 1, 32, {count}), \"{input}\", scope=\"warp\", offset_factor={count})");
+        let of_a = registers.map_or_else(|| param("A", &a, input, s[0], &rest), held);
+        [of_a, param("B", &b, input, s[1], &rest), sums.clone()]
+    };
+    let mut operands = [("A", &a), ("B", &b)].map(|(name, of)| format!("{name}[0:{}, 0:{}]", of[0], of[1]));
+    if let Some(count) = registers {
+        operands[0] = format!("A[0:4, 0:1, 0:32, 0:{count}]");
+    }
     let reads = format!("{whole}, {}", in_order(is_swapped, operands, ", "));
     let c = place("vi", "vj");
     let at = |transposed: bool, name: &str, row: &str, column: &str| {
         let (x, y) = if transposed { (column, row) } else { (row, column) };
         cast(input, output, &format!("{name}[{x}, {y}]"))
     };
-    let factors = [at(g.transposed[0], "A", "vi", "vk"), at(g.transposed[1], "B", "vk", "vj")];
+    let mut factors = [at(g.transposed[0], "A", "vi", "vk"), at(g.transposed[1], "B", "vk", "vj")];
+    if let Some(op) = g.of_a() {
+        let [lane, register] = fragment::held(op, Fragment::A, ["vi", "vk"], false);
+        factors[0] = cast(input, output, &format!("A[vi // 16, vk // {k}, {lane}, {register}]"));
+    }
     let description = format!(
         "for i, j, k in T.grid({m}, {n}, {k}):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", \
          [i, j, k])\n        {c} = {c} + {}\n",

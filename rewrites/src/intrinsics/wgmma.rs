@@ -1,4 +1,4 @@
-//! `wgmma.mma_async` m64nNkK: 64 x K times K x N by four warps, operands in shared memory, sums in the warps' registers,
+//! `wgmma.mma_async` m64nNkK: 64 x K times K x N by four warps, operands in shared memory or A in registers, sums in the warps' registers,
 //! whose places are those of `mma.sync` tile by tile ([`super::fragment`]).
 use super::fragment;
 use super::group::{self, Group, Own};
@@ -19,12 +19,17 @@ fn own(g: &Group) -> Own {
         place,
         call: format!(
             "for tx in T.thread_binding(128, thread=\"threadIdx.x\"):\n    T.call_extern(\"int32\", \
-             \"wgmma.mma_async.sync.aligned.m64n{n}k{}.{}.{}\", C.data, C.elem_offset + tx * {}, A.access_ptr(\"r\"), \
-             A.strides[0], B.access_ptr(\"r\"), B.strides[0])\n",
+             \"wgmma.mma_async.sync.aligned.m64n{n}k{}.{}.{}\", C.data, C.elem_offset + tx * {}, {}, \
+             B.access_ptr(\"r\"), B.strides[0])\n",
             g.k(),
             g.types(),
             g.orders(),
-            n / 2
+            n / 2,
+            // Four words of a thread.
+            match g.held {
+                true => format!("A.data, A.elem_offset + tx * {}", 16 / g.types[0].bytes()),
+                false => "A.access_ptr(\"r\"), A.strides[0]".into(),
+            }
         ),
         // Registers are cleared one by one.
         clears: Some(format!(

@@ -174,8 +174,8 @@ fn operands(nest: &Nest) -> Option<[BufferId; 2]> {
 
 fn buffers(leaf: &super::nest::Leaf, of: Together, nest: &Nest) -> Option<[BufferId; 2]> {
     let what = leaf.instruction.as_deref()?;
-    let [a, b] = matrices(leaf, what, of, &nest.ranges).ok()?;
-    Some([a.buffer, b.buffer])
+    let both = matrices(leaf, what, of, &nest.ranges).ok()?;
+    <[_; 2]>::try_from(both).ok().map(|both| both.map(|matrix| matrix.buffer))
 }
 
 /// What a form divides a variable by, or takes the remainder of.

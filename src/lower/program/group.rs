@@ -26,7 +26,7 @@ use super::matrix::{named, strange, Instruction, What};
 use super::nest::{leaves, Leaf, Nest, Node};
 use super::pred::Pred;
 use super::tma;
-use crate::kernel::{ArrayId, Descriptor, GroupOp, Space, Stmt, Wgmma};
+use crate::kernel::{ArrayId, Descriptor, GroupOp, Left, Space, Stmt, Wgmma};
 use crate::lower::index::{add as add_index, c};
 use satune_ir::affine::{add, constant, floor_div, floor_mod, index_type, int, mul};
 use satune_ir::term::tensor::GroupMma;
@@ -62,7 +62,8 @@ impl Together {
     fn instruction(&self) -> Wgmma {
         let Group { n, types: [operand, sums], .. } = self.group;
         let [a_transposed, b_transposed] = self.across();
-        Wgmma { n: n as u32, operand, f16_sums: sums == DType::F16, a_transposed, b_transposed }
+        let (n, f16_sums, a_held) = (n as u32, sums == DType::F16, self.group.held);
+        Wgmma { n, operand, f16_sums, a_held, a_transposed, b_transposed }
     }
 
     /// Whether A, and B, are stored across k.
@@ -102,14 +103,15 @@ pub fn side_by_side<'p>(
     program: Cow<'p, Program>,
     part: Cow<'p, Statement>,
 ) -> Result<(Cow<'p, Program>, Cow<'p, Statement>), LowerError> {
+    // The sums, and A where registers have it.
     let mut sums: HashSet<BufferId> = HashSet::new();
     visit::walk_stmt(&part, &mut |s| {
         let Statement::Realize(r) = s else { return };
         let Some(Attr::Str(name)) = r.block.annotations.get(INTRINSIC) else { return };
         if together(name).is_some() {
             visit::walk_stmt(&r.block.body, &mut |s| {
-                if let Statement::Store { buffer, .. } = s {
-                    sums.insert(*buffer);
+                if let Statement::Store { buffer, value, .. } = s {
+                    sums.extend(visit::loads(value).into_iter().map(|(b, _)| b).chain([*buffer]));
                 }
             });
         }
@@ -124,9 +126,9 @@ pub fn side_by_side<'p>(
         let tiles = buffer.shape.len().checked_sub(4).map(|d| (d, constant(&buffer.shape[d])));
         let Some((d, Some(tiles))) = tiles.filter(|(_, tiles)| tiles.is_some_and(|n| n % WARPS == 0)) else {
             return Err(LowerError::Unsupported {
-                what: format!("buffer {} of the sums of wgmma, whose fourth last dimension is no multiple of 4", buffer.name),
+                what: format!("buffer {} of wgmma's registers, whose fourth last dimension is no multiple of 4", buffer.name),
                 place: At::default(),
-                remedy: "its last dimensions are tiles of 16 rows, four to an instruction, tiles of 8 columns, 32 lanes, 4 registers".into(),
+                remedy: "its last dimensions are tiles of 16 rows, four to an instruction, tiles of columns, 32 lanes, registers".into(),
             });
         };
         let of = |number| int(number, index_type(&buffer.shape[d]));
@@ -159,6 +161,9 @@ pub fn side_by_side<'p>(
     Ok((Cow::Owned(program), Cow::Owned(part)))
 }
 
+/// A buffer, and the indices of an element.
+type Access = (BufferId, Vec<Linear>);
+
 /// A matrix of an operand that an instruction takes.
 pub struct Matrix<'n> {
     leaf: &'n Leaf,
@@ -170,22 +175,27 @@ pub struct Matrix<'n> {
     across: bool,
 }
 
-/// Left and right operand of a multiplication.
+/// A and B of a multiplication.
+fn factors<'n>(leaf: &'n Leaf, what: &Instruction, of: Together) -> Result<[&'n Access; 2], LowerError> {
+    let mut factors: Vec<&Access> = leaf.reads.iter().filter(|(b, _)| *b != leaf.target).collect();
+    if of.swapped {
+        factors.reverse();
+    }
+    factors.try_into().map_err(|_| strange(&what.name, &leaf.block, "it has other operands"))
+}
+
+/// The operands of a multiplication that are in shared memory: A, where registers do not have it, and B.
 pub fn matrices<'n>(
     leaf: &'n Leaf,
     what: &'n Instruction,
     of: Together,
     ranges: &Ranges,
-) -> Result<[Matrix<'n>; 2], LowerError> {
+) -> Result<Vec<Matrix<'n>>, LowerError> {
     let refused = |why: &str| strange(&what.name, &leaf.block, why);
-    let mut factors: Vec<_> = leaf.reads.iter().filter(|(b, _)| *b != leaf.target).collect();
-    if of.swapped {
-        factors.reverse();
-    }
-    let ([a, b], [i, j, k]) = (factors.as_slice(), what.loops.as_slice()) else {
+    let ([a, b], [i, j, k]) = (factors(leaf, what, of)?, what.loops.as_slice()) else {
         return Err(refused("it has other operands"));
     };
-    let matrix = |(buffer, at): &(BufferId, Vec<Linear>), line: VarId, across: bool| {
+    let matrix = |(buffer, at): &Access, line: VarId, across: bool| {
         let first: Vec<Linear> = at.iter().map(|form| at_zero(form, &what.loops, ranges)).collect();
         let order = if across { [*k, line] } else { [line, *k] };
         let moved = |d: usize| match (d + 2).checked_sub(at.len()) {
@@ -199,7 +209,12 @@ pub fn matrices<'n>(
         }
     };
     let [across_a, across_b] = of.across();
-    Ok([matrix(a, *i, across_a)?, matrix(b, *j, across_b)?])
+    let mut out = Vec::new();
+    if !of.group.held {
+        out.push(matrix(a, *i, across_a)?);
+    }
+    out.push(matrix(b, *j, across_b)?);
+    Ok(out)
 }
 
 fn at_zero(form: &Linear, loops: &[VarId], ranges: &Ranges) -> Linear {
@@ -258,17 +273,18 @@ pub fn boxed(
     if let Some(error) = failed {
         return Err(error);
     }
-    // What the TMA stores, where tiles have whole boxes.
+    // What the TMA moves besides, where tiles have whole boxes.
     nest.leaves(&mut |leaf, _| {
-        let [(buffer, at)] = leaf.reads.as_slice() else { return };
-        let is_stored = tma::asks(leaf) && program.buffer(leaf.target).scope == "global";
-        let Some(mut layout) = layout(*buffer).filter(|_| is_stored && nest.lanes == THREADS) else { return };
-        let (Some([rows, columns]), bytes) = (layout.matrix(), program.buffer(*buffer).dtype.bytes()) else { return };
-        let is_new = program.buffer(*buffer).scope.starts_with("shared") && out.iter().all(|(b, _)| b != buffer);
+        let [(read, from)] = leaf.reads.as_slice() else { return };
+        let is_shared = |b: BufferId| program.buffer(b).scope.starts_with("shared");
+        let (buffer, at) = if is_shared(*read) { (*read, from) } else { (leaf.target, &leaf.at) };
+        let is_new = tma::asks(leaf) && is_shared(buffer) && out.iter().all(|(b, _)| *b != buffer);
+        let Some(mut layout) = layout(buffer).filter(|_| is_new && nest.lanes == THREADS) else { return };
+        let (Some([rows, columns]), bytes) = (layout.matrix(), program.buffer(buffer).dtype.bytes()) else { return };
         let [_, column] = layout.in_matrix(&first(leaf, at, nest));
-        if let Some(boxes) = Boxes::of(columns, bytes.into(), column.factor()).filter(|_| is_new && rows % ROWS == 0) {
+        if let Some(boxes) = Boxes::of(columns, bytes.into(), column.factor()).filter(|_| rows % ROWS == 0) {
             layout.in_boxes(boxes);
-            out.push((*buffer, layout));
+            out.push((buffer, layout));
         }
     });
     Ok(out)
@@ -377,8 +393,9 @@ impl Emitter<'_> {
         when: &[Pred],
     ) -> Result<Vec<Stmt>, LowerError> {
         let refused = |why: &str| strange(&what.name, &leaf.block, why);
-        let ranges = &self.nest.ranges;
-        let of_thread = |form: &Linear| form.uses(&|v| self.nest.thread(v).is_some());
+        let nest = self.nest;
+        let ranges = &nest.ranges;
+        let of_thread = |form: &Linear| form.uses(&|v| nest.thread(v).is_some());
         let (array, form) = self.element(leaf.target, &leaf.at)?;
         let first = at_zero(&form, &what.loops, ranges);
         let moved = |form: &Linear| form.plus(&at_zero(form, &what.loops, ranges), -1);
@@ -405,8 +422,21 @@ impl Emitter<'_> {
             let leading = if matrix.across { rows as u32 * span } else { 16 };
             operands.push(Descriptor { of: GroupMma::Wgmma, array, index, leading, stride: 8 * span, span });
         }
+        let b = operands.pop().ok_or_else(|| refused("it has other operands"))?;
+        let a = match operands.pop() {
+            Some(a) => Left::Shared(a),
+            None => {
+                let [(buffer, at), _] = factors(leaf, what, of)?;
+                let (array, form) = self.element(*buffer, at)?;
+                let first = at_zero(&form, &what.loops, ranges);
+                let follow = at.last().is_some_and(|register| moved(register) == moved(&form));
+                if self.array(array).space != Space::Fragment || of_thread(&first) || !follow {
+                    return Err(refused("A is not in registers of scope warp, the same of all threads"));
+                }
+                Left::Registers(array, self.plain_index(&first))
+            }
+        };
         let (d, cond) = ((array, self.plain_index(&first)), self.condition(when));
-        let [a, b] = <[Descriptor; 2]>::try_from(operands).map_err(|_| refused("it has other operands"))?;
         Ok(guarded(cond, vec![Stmt::Group(GroupOp::Matrix { op: of.instruction(), d, a, b })]))
     }
 }
@@ -414,8 +444,11 @@ impl Emitter<'_> {
 fn note_sums(list: &[Stmt], sums: &mut BTreeSet<ArrayId>) {
     for stmt in list {
         match stmt {
-            Stmt::Group(GroupOp::Matrix { d: (array, _), .. }) => {
+            Stmt::Group(GroupOp::Matrix { d: (array, _), a, .. }) => {
                 sums.insert(*array);
+                if let Left::Registers(array, _) = a {
+                    sums.insert(*array);
+                }
             }
             Stmt::For { body, .. } => note_sums(body, sums),
             Stmt::If { then, otherwise, .. } => {

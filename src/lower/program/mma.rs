@@ -12,8 +12,8 @@
 use super::emit::{guarded, Emitter};
 use super::error::LowerError;
 use super::guards::{missing, Guarding};
-use super::linear::Linear;
-use super::matrix::{strange, Instruction, LANE_TAG};
+use super::linear::{Linear, Ranges};
+use super::matrix::{strange, Instruction, LANES, LANE_TAG};
 use super::nest::{Leaf, Nest};
 use super::pred::Pred;
 use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Value, WarpOp};
@@ -164,11 +164,11 @@ impl Emitter<'_> {
         words: &[Word],
         most: usize,
     ) -> Option<Vec<Stmt>> {
-        let ranges = &self.nest.ranges;
-        let (own, each) = (lane(self.nest)?, each?);
-        let lane = Linear::var(own);
+        let warp = InWarp::of(self.nest)?;
+        let (ranges, each) = (&warp.ranges, each?);
+        let (from, lane) = (&warp.apart(from), Linear::var(warp.lane));
         let instead = |lane_is: Linear, each_is: Linear| {
-            from.substitute(&HashMap::from([(own, lane_is), (each, each_is)]), ranges)
+            from.substitute(&HashMap::from([(warp.lane, lane_is), (each, each_is)]), ranges)
         };
         // Unit l // 4 of the rows of word l % 4.
         let unit = from.plus(&instead(lane.remainder(4, ranges), Linear::var(each)), -1);
@@ -199,7 +199,7 @@ impl Emitter<'_> {
                 (*v, steps.shifted(first))
             };
             let place = rows.substitute(&loops.iter().enumerate().map(of).collect(), ranges);
-            place.multiple_of(ROW_BYTES).then_some(place)
+            place.multiple_of(ROW_BYTES).then(|| warp.together(&place))
         };
         let groups = pairs.chunks(if most == 4 { 2 } else { 1 });
         let groups = groups.map(|words| Some((words, place(words)?))).collect::<Option<Vec<_>>>()?;
@@ -287,27 +287,28 @@ impl Emitter<'_> {
 
     /// Where the rows of matrices begin that a copy is a load of.
     fn lines(&self, from: &Linear, each: Option<VarId>, per_word: i64) -> Option<Lines> {
-        let (nest, ranges) = (self.nest, &self.nest.ranges);
-        let lane = Linear::var(lane(nest)?);
+        let warp = InWarp::of(self.nest)?;
+        let ranges = &warp.ranges;
+        let (from, lane) = (&warp.apart(from), Linear::var(warp.lane));
         let instead = |lane_is: Linear, each_is: Linear| {
-            let mut map = HashMap::from([(self::lane(nest)?, lane_is)]);
+            let mut map = HashMap::from([(warp.lane, lane_is)]);
             map.extend(each.map(|v| (v, each_is)));
-            Some(from.substitute(&map, ranges))
+            from.substitute(&map, ranges)
         };
         let own = each.map_or(Linear::of(0), Linear::var);
         let nothing = |form: Linear| form.joined(ranges).as_constant() == Some(0);
         // Word l % 4 of row l // 4.
-        let start = instead(lane.divided(4, ranges).scaled(4), Linear::of(0))?;
+        let start = instead(lane.divided(4, ranges).scaled(4), Linear::of(0));
         let within = lane.remainder(4, ranges).scaled(per_word).plus(&own, 1);
         if nothing(from.plus(&start, -1).plus(&within, -1)) {
-            let rows = instead(lane.remainder(8, ranges).scaled(4), Linear::of(0))?;
+            let rows = warp.together(&instead(lane.remainder(8, ranges).scaled(4), Linear::of(0)));
             return Some(Lines { rows, transposed: false });
         }
         // Unit l // 4 of rows 2 (l % 4) and the next.
-        let start = instead(lane.remainder(4, ranges), own)?;
+        let start = instead(lane.remainder(4, ranges), own);
         if per_word == 2 && nothing(from.plus(&start, -1).plus(&lane.divided(4, ranges), -1)) {
             let row = lane.remainder(8, ranges);
-            let rows = instead(row.divided(2, ranges), row.remainder(2, ranges))?;
+            let rows = warp.together(&instead(row.divided(2, ranges), row.remainder(2, ranges)));
             return Some(Lines { rows, transposed: true });
         }
         None
@@ -316,7 +317,8 @@ impl Emitter<'_> {
     /// The place of a lane's row of matrices, which are these words, one after the other.
     fn rows(&self, rows: &Linear, words: &[Word], loops: &[VarId]) -> Option<Linear> {
         let ranges = &self.nest.ranges;
-        let matrix = Linear::var(lane(self.nest)?).divided(8, ranges);
+        let warp = InWarp::of(self.nest)?;
+        let matrix = warp.together(&Linear::var(warp.lane)).divided(8, ranges);
         let bits = [matrix.remainder(2, ranges), matrix.divided(2, ranges)];
         let mut map = HashMap::new();
         for (d, v) in loops.iter().enumerate() {
@@ -418,6 +420,41 @@ struct Lines {
 
 fn lane(nest: &Nest) -> Option<VarId> {
     nest.threads.iter().find(|t| t.tag == LANE_TAG).map(|t| t.var)
+}
+
+/// The lanes of a warp, where several hold what is multiplied together.
+struct InWarp {
+    /// The lane's number, in its warp.
+    lane: VarId,
+    /// What `threadIdx.x` is by the lane and the warp, and these by it; none where there is one warp.
+    apart: HashMap<VarId, Linear>,
+    together: HashMap<VarId, Linear>,
+    ranges: Ranges,
+}
+
+impl InWarp {
+    fn of(nest: &Nest) -> Option<InWarp> {
+        let (own, mut ranges) = (lane(nest)?, nest.ranges.clone());
+        if nest.lanes == LANES {
+            return Some(InWarp { lane: own, apart: HashMap::new(), together: HashMap::new(), ranges });
+        }
+        let [lane, warp] = [1, 2].map(|n| VarId(nest.next_var + n));
+        ranges.extend([(lane, (0, LANES - 1)), (warp, (0, nest.lanes / LANES - 1))]);
+        let number = Linear::var(own);
+        let apart = HashMap::from([(own, Linear::var(warp).scaled(LANES).plus(&Linear::var(lane), 1))]);
+        let by_thread = [(lane, number.remainder(LANES, &ranges)), (warp, number.divided(LANES, &ranges))];
+        Some(InWarp { lane, apart, together: HashMap::from(by_thread), ranges })
+    }
+
+    /// A form in which lane and warp stand for `threadIdx.x`.
+    fn apart(&self, form: &Linear) -> Linear {
+        form.substitute(&self.apart, &self.ranges)
+    }
+
+    /// The other way round.
+    fn together(&self, form: &Linear) -> Linear {
+        form.substitute(&self.together, &self.ranges)
+    }
 }
 
 fn zeros<'v>(vars: impl Iterator<Item = &'v VarId>) -> HashMap<VarId, Linear> {

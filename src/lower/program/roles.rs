@@ -342,6 +342,8 @@ impl Emitter<'_> {
                 list.extend([GroupOp::MatrixCommit, wait].map(Stmt::Group));
             } else {
                 list.extend(this.with_all(&bound, |this| this.nodes(compute))?);
+                // Each thread has read of them by itself.
+                list.extend(this.barrier());
             }
             match &lap.before {
                 _ if at_once => list.extend(free(lap.place.clone(), Cond::True)),

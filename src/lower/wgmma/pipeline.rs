@@ -8,7 +8,7 @@
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::tensor_memory::Sums;
 use super::*;
-use crate::kernel::{Descriptor, GroupOp, Image, Role, TensorMap, Wgmma};
+use crate::kernel::{Descriptor, GroupOp, Image, Left, Role, TensorMap, Wgmma};
 use satune_ir::term::tensor::{wgmma_conditions, Boxes, StreamK};
 use satune_ir::term::{Axis, Side as Factor};
 
@@ -316,6 +316,7 @@ impl<'p> Pipeline<'p> {
                 n: n as u32,
                 operand: gemm.operand,
                 f16_sums: gemm.f16_sums,
+                a_held: false,
                 a_transposed: a_across,
                 b_transposed: b_across,
             },
@@ -625,7 +626,7 @@ impl<'p> Pipeline<'p> {
                         false => (number_of / blocks, number_of % blocks),
                     };
                     let [a, b] = this.operands(number, &at.stage, (step, block));
-                    list.push(GroupOp::Matrix { op, d: (sums, c(block * n / 2)), a, b });
+                    list.push(GroupOp::Matrix { op, d: (sums, c(block * n / 2)), a: Left::Shared(a), b });
                 }
                 list.extend([GroupOp::MatrixCommit, GroupOp::MatrixWait(u32::from(!eager))]);
                 let mut list: Vec<Stmt> = list.into_iter().map(Stmt::Group).collect();

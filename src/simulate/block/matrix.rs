@@ -3,7 +3,7 @@ use super::phases::swizzled;
 use super::traffic::{chunks, operand_chunks};
 use super::warp::tf32;
 use super::{Fault, FaultKind, Mask, Runner};
-use crate::kernel::{ArrayId, Descriptor, GroupOp, Space, Wgmma};
+use crate::kernel::{ArrayId, Descriptor, GroupOp, Left, Space, Wgmma};
 use crate::simulate::memory::round;
 use satune_ir::term::tensor::{wgmma_conditions, Fragment, Mma};
 use satune_ir::DType;
@@ -16,10 +16,18 @@ struct Flight {
     first: usize,
     d: (ArrayId, i64),
     /// Elements in shared memory: rows of A, columns of B.
-    a: (ArrayId, Vec<usize>),
+    a: Rows,
     b: (ArrayId, Vec<usize>),
     /// Accumulators as they were; `None`: those of the instruction before.
     sums: Option<Vec<f64>>,
+}
+
+/// Rows of A.
+enum Rows {
+    /// Elements in shared memory.
+    Shared(ArrayId, Vec<usize>),
+    /// What registers hold.
+    Held(Vec<f64>),
 }
 
 /// A role's instructions under way.
@@ -27,7 +35,7 @@ struct Flight {
 pub(super) struct Flights {
     open: Vec<Flight>,
     groups: VecDeque<Vec<Flight>>,
-    /// Accumulators of instructions so far, and whether they stand behind a fence.
+    /// Registers of instructions so far, and whether they stand behind a fence.
     accumulators: Vec<ArrayId>,
     fenced: bool,
 }
@@ -142,14 +150,7 @@ impl Runner<'_> {
         Ok(list)
     }
 
-    fn issue(
-        &mut self,
-        op: Wgmma,
-        d: (ArrayId, i64),
-        a: &Descriptor,
-        b: &Descriptor,
-        first: usize,
-    ) -> Result<(), Fault> {
+    fn issue(&mut self, op: Wgmma, d: (ArrayId, i64), a: &Left, b: &Descriptor, first: usize) -> Result<(), Fault> {
         let known = wgmma_conditions::multiplies(op.operand);
         if op.n % 8 != 0 || op.n == 0 || op.n > 256 || !known || self.kernel.array(d.0).dtype != op.accumulator() {
             return Err(self.machine("a wgmma that the machine does not have".into()));
@@ -161,14 +162,19 @@ impl Runner<'_> {
             return Err(self.machine("wgmma without a fence after its registers were touched".into()));
         }
         let of = (op.operand, op.k());
-        let rows = self.operand(of, a, 64, op.a_transposed, first)?;
+        let rows = match a {
+            Left::Shared(a) => Rows::Shared(a.array, self.operand(of, a, 64, op.a_transposed, first)?),
+            Left::Registers(array, at) => Rows::Held(self.held_rows(op, (*array, self.constant(at)?), first)?),
+        };
         let columns = self.operand(of, b, op.n, op.b_transposed, first)?;
         let (who, fences) = (self.who(first), self.phases.fences.clone());
-        for (array, list) in [(a.array, &rows), (b.array, &columns)] {
-            for i in list {
-                self.tracked(array)?.begin_reading(&who, *i, &fences)?;
-            }
+        let mut begin = |array: ArrayId, list: &[usize]| {
+            list.iter().try_for_each(|i| self.tracked(array)?.begin_reading(&who, *i, &fences))
+        };
+        if let Rows::Shared(array, list) = &rows {
+            begin(*array, list)?;
         }
+        begin(b.array, &columns)?;
         // Instructions on the same accumulators follow each other without a wait.
         let behind = self.now.matrix.writes(d, first);
         let count = op.n / 2;
@@ -183,8 +189,29 @@ impl Runner<'_> {
             }
         }
         let sums = (!behind).then_some(sums);
-        self.now.matrix.open.push(Flight { op, first, d, a: (a.array, rows), b: (b.array, columns), sums });
+        self.now.matrix.open.push(Flight { op, first, d, a: rows, b: (b.array, columns), sums });
         Ok(())
+    }
+
+    /// The rows of A that four warps hold.
+    fn held_rows(&mut self, op: Wgmma, (array, at): (ArrayId, i64), first: usize) -> Result<Vec<f64>, Fault> {
+        if self.kernel.array(array).dtype != op.operand || !op.a_held {
+            return Err(self.machine("a wgmma with A in registers of another type".into()));
+        }
+        if !self.now.matrix.accumulators.contains(&array) {
+            self.now.matrix.accumulators.push(array);
+        }
+        let (places, k) = (op.of_warp().places(Fragment::A), op.k() as usize);
+        let count = places.len() as u32 / 32;
+        let mut rows = vec![0.0; 64 * k];
+        for t in 0..128_u32 {
+            for i in 0..count {
+                let [row, column] = places[(t % 32 * count + i) as usize];
+                let row = (16 * (t / 32) + row) as usize;
+                rows[row * k + column as usize] = self.private(array, at, count, i, first + t as usize)?;
+            }
+        }
+        Ok(rows)
     }
 
     fn finish(&mut self, flight: Flight, done: bool) -> Result<(), Fault> {
@@ -202,7 +229,11 @@ impl Runner<'_> {
             }
             Ok(out)
         };
-        let (left, right) = (values(&a)?, values(&b)?);
+        let left = match a {
+            Rows::Shared(array, list) => values(&(array, list))?,
+            Rows::Held(held) => held.into_iter().map(|value| if rounds { tf32(value) } else { value }).collect(),
+        };
+        let right = values(&b)?;
         let (k, count) = (op.k() as usize, op.n / 2);
         let (array, accumulator) = (d.0 .0 as usize, self.held(op.accumulator()));
         // Each warp has 16 rows; every eight columns are held as those of `mma.sync`.

@@ -83,7 +83,7 @@ fn operation(program: &Program, realize: &BlockRealize) -> Option<(Op, [BufferId
     let (intrinsic, buffers) = intrinsics::of_block(program, &realize.block)?;
     let mma = Mma::SYNC.into_iter().find(|op| mma_sync::name(*op) == intrinsic.name);
     let mma = mma.or_else(|| wmma::named(&intrinsic.name).map(Mma::Wmma)).map(Op::Mma);
-    let op = mma.or_else(|| Group::named(&intrinsic.name).map(Op::Group))?;
+    let op = mma.or_else(|| Group::named(&intrinsic.name).filter(|group| !group.held).map(Op::Group))?;
     Some((op, buffers.try_into().ok()?))
 }
 

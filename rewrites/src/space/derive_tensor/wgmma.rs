@@ -16,7 +16,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     plan.check(gemm)?;
     let [a_across, b_across] = SIDES.map(|side| wgmma_conditions::across(gemm, side));
     let transposed = [a_across, !b_across];
-    let op = Group { op: plan.op, n: plan.tile[1], types: gemm.types(), transposed };
+    let op = Group { op: plan.op, n: plan.tile[1], types: gemm.types(), transposed, held: false };
     let mut base = Writer::new(product, plan.tile, plan.split_k);
     base.aligned = SIDES.map(|side| wgmma_conditions::aligned(gemm, side));
     let main = base.begin();
