@@ -289,6 +289,9 @@ fn of_program(
         ScheduledError::Limits(e) => e.detail.clone(),
         other => other.to_string(),
     })?;
+    for kernel in &scheduled.module.kernels {
+        counted::matrix_instructions(kernel, gpu)?;
+    }
     Ok(Made::Program(Box::new(scheduled)))
 }
 

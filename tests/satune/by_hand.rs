@@ -27,6 +27,9 @@ const CASES: [(&str, &str, &str); 4] = [
     ("registers", "gemm:128,64,192,f16,NT", include_str!("../cases/wgmma/registers.py")),
 ];
 
+/// What is left out of which case: its name, and its statements.
+type Omission<'d> = (&'d str, &'d str, &'d dyn Fn(&Stmt) -> bool);
+
 fn product(operator: &str) -> Program {
     operators::parse(operator).unwrap().program
 }
@@ -75,7 +78,7 @@ fn schedules_by_hand_lead_to_their_product() {
 #[test]
 fn what_keeps_order_is_needed() {
     let is = |s: &Stmt, op: &dyn Fn(&GroupOp) -> bool| matches!(s, Stmt::Group(own) if op(own));
-    let drops: [(&str, &str, &dyn Fn(&Stmt) -> bool); 10] = [
+    let drops: [Omission; 10] = [
         ("cp_async", "proxy fences", &|s| is(s, &|op| matches!(op, GroupOp::FenceAsync))),
         ("cp_async", "barriers", &|s| matches!(s, Stmt::Barrier)),
         ("cp_async", "waits for copies", &|s| matches!(s, Stmt::AsyncWait(_))),

@@ -229,6 +229,9 @@ fn a_given_schedule_that_cannot_run_is_refused_with_its_reason() {
     let report = executed(&serial, "h200", 1);
     let refused = report["given"]["refused"].as_str().unwrap_or_default();
     assert!(refused.contains("outside of every kernel"), "{}", report["given"]);
+    // An instruction that the GPU does not have.
+    let report = executed(include_str!("../cases/wgmma/plain.py"), "a100", 1);
+    assert_eq!(report["given"]["refused"], "a100 has no wgmma", "{}", report["given"]);
 }
 
 #[test(slow)]

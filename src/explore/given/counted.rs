@@ -85,12 +85,7 @@ impl<'k> Counted<'k> {
         gpu: &'k Descriptor,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Counted<'k>, String> {
-        let clocks = |op| match op {
-            Multiplication::Warp(op) => matrix_clocks(op, gpu).ok_or_else(|| format!("{} has no {op}", gpu.name)),
-            Multiplication::Group(op) => group_clocks([op.operand, op.accumulator()], [op.n, op.k()], gpu)
-                .ok_or_else(|| format!("{} has no wgmma", gpu.name)),
-        };
-        let all = multiplications(&kernel.body).into_iter().map(clocks).collect::<Result<Vec<_>, _>>()?;
+        let all = matrix_instructions(kernel, gpu)?;
         let matrices = all.into_iter().reduce(|a, b| if a >= b { a } else { b }).unwrap_or_default();
         let words = |a: &Array| (a.len as i64 * i64::from(a.dtype.bytes()) + 3) / 4;
         let counted = kernel.arrays.iter().filter(|a| a.space.is_private()).map(words).sum();
@@ -284,6 +279,19 @@ fn has_barrier(body: &[Stmt]) -> bool {
         Stmt::If { then, otherwise, .. } => has_barrier(then) || has_barrier(otherwise),
         _ => false,
     })
+}
+
+/// What instructions on matrices of a kernel take: clocks of tensor cores, and machine instructions.
+///
+/// # Errors
+/// The first that the GPU does not have.
+pub(super) fn matrix_instructions(kernel: &Kernel, gpu: &Descriptor) -> Result<Vec<[f64; 2]>, String> {
+    let clocks = |op| match op {
+        Multiplication::Warp(op) => matrix_clocks(op, gpu).ok_or_else(|| format!("{} has no {op}", gpu.name)),
+        Multiplication::Group(op) => group_clocks([op.operand, op.accumulator()], [op.n, op.k()], gpu)
+            .ok_or_else(|| format!("{} has no wgmma", gpu.name)),
+    };
+    multiplications(&kernel.body).into_iter().map(clocks).collect()
 }
 
 /// An instruction that multiplies matrices.

@@ -37,7 +37,7 @@ pub struct Ring {
     full: ArrayId,
     empty: ArrayId,
     /// The loops around it, outermost first, with their laps.
-    outer: Vec<(VarId, i64)>,
+    outer: Laps,
     /// Bytes of a lap.
     bytes: u32,
 }
@@ -50,6 +50,9 @@ pub struct Consumer {
     /// How many they are.
     pub threads: u32,
 }
+
+/// Loops, with their laps.
+type Laps = Vec<(VarId, i64)>;
 
 /// A lap of a ring's loop.
 struct Lap {
@@ -77,7 +80,7 @@ pub fn rings(
         let Some(copies) = copies.filter(|_| matches!(p.form, Form::Ring(..)) && p.copies > 0) else { return false };
         let Some(outer) = outer else { return false };
         let bytes = copies.iter().map(|leaf| tiles.by_leaf[leaf].bytes(program)).sum::<i64>() as u32;
-        found.push((l.var, outer.to_vec(), bytes, p.slots() as u64));
+        found.push((l.var, outer.clone(), bytes, p.slots() as u64));
         true
     });
     if !all {
@@ -91,11 +94,12 @@ pub fn rings(
         arrays.push(Array { name, dtype, len, space, align, shared_offset, written });
         ArrayId(arrays.len() as u32 - 1)
     };
-    let ring = |(number, (v, outer, bytes, places)): (usize, (VarId, Vec<(VarId, i64)>, u32, u64))| {
+    let mut rings = HashMap::new();
+    for (number, (v, outer, bytes, places)) in found.into_iter().enumerate() {
         let [full, empty] = ["full", "empty"].map(|name| array(name, number, places));
-        (v, Ring { full, empty, outer, bytes })
-    };
-    found.into_iter().enumerate().map(ring).collect()
+        rings.insert(v, Ring { full, empty, outer, bytes });
+    }
+    rings
 }
 
 /// Calls `f` with every loop and the loops around it, none where those are not gone through alike by all threads.
@@ -103,12 +107,12 @@ fn walk(
     nest: &Nest,
     nodes: &[Node],
     outer: &mut Vec<Option<(VarId, i64)>>,
-    f: &mut dyn FnMut(&Loop, Option<&[(VarId, i64)]>) -> bool,
+    f: &mut dyn FnMut(&Loop, Option<&Laps>) -> bool,
 ) -> bool {
     nodes.iter().all(|node| {
         let Node::Loop(l) = node else { return true };
-        let around: Option<Vec<(VarId, i64)>> = outer.iter().copied().collect();
-        if !f(l, around.as_deref()) {
+        let around: Option<Laps> = outer.iter().copied().collect();
+        if !f(l, around.as_ref()) {
             return false;
         }
         let is_plain = l.steps.is_none() && matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled);

@@ -19,6 +19,9 @@ use satune_ir::{BufferId, Expr, Program, VarId};
 use satune_rewrites::keys;
 use std::collections::{HashMap, HashSet};
 
+/// Where a box begins in shared memory, and its coordinates.
+type Begin = (Index, Vec<Index>);
+
 /// Rows of a box at most.
 const MOST_ROWS: i64 = 256;
 /// Bytes that rows in memory are multiples of.
@@ -280,7 +283,7 @@ pub fn is_tile(node: &Node, tiles: &Tiles) -> Option<usize> {
 
 impl Emitter<'_> {
     /// The boxes of a tile: where each begins in shared memory, and its coordinates.
-    fn boxes_of(&mut self, tile: &Tile) -> Result<(ArrayId, Vec<(Index, Vec<Index>)>), LowerError> {
+    fn boxes_of(&mut self, tile: &Tile) -> Result<(ArrayId, Vec<Begin>), LowerError> {
         let [rows, columns] = tile.extents;
         let [wide, high] = tile.tile;
         let (mut out, mut array) = (Vec::new(), ArrayId(0));
@@ -312,7 +315,7 @@ impl Emitter<'_> {
         let ((dst, boxes), map) = (self.boxes_of(tile)?, self.map_of(tile));
         let [wide, high] = tile.tile;
         let cluster = self.cluster.as_ref().and_then(|cluster| Some((cluster, tile.shared_by?)));
-        let load = |(mut dst_index, mut at): (Index, Vec<Index>)| {
+        let load = |(mut dst_index, mut at): Begin| {
             let (offsets, barrier) = (Vec::new(), barrier.clone());
             let multicast = cluster.map(|(cluster, (operand, blocks))| {
                 // The block's part of the box.

@@ -42,7 +42,8 @@ pub fn group_clocks(types: [DType; 2], [n, k]: [u32; 2], gpu: &Descriptor) -> Op
     let rates = gpu.tensor?;
     let rate = rates.of(types) * rates.wgmma_share;
     let rows = f64::from(GroupMma::Wgmma.rows() as u32 / 4);
-    (rate > 0.0 && gpu.tma).then(|| [2.0 * rows * f64::from(n) * f64::from(k) / rate, 1.0])
+    let has = GroupMma::of(gpu.arch_number()) == Some(GroupMma::Wgmma) && gpu.tma;
+    (rate > 0.0 && has).then(|| [2.0 * rows * f64::from(n) * f64::from(k) / rate, 1.0])
 }
 
 /// Time of a kernel that copies an operand's rows.

@@ -715,13 +715,13 @@ mod tests {
 
     #[test]
     fn register_budgets_are_legal_and_follow_from_the_sums() {
-        let budgets = |consumers, sums: [i64; 3]| sums.map(|sums| registers(consumers, sums).unwrap());
+        let budgets = |consumers, sums: [i64; 3]| sums.map(|sums| dealt_registers(consumers, sums).unwrap());
         assert_eq!(budgets(2, [128, 192, 200]), [(40, 232), (40, 232), (24, 240)]);
         assert_eq!(budgets(3, [64, 112, 120]), [(40, 152), (40, 152), (32, 160)]);
-        assert_eq!(registers(1, 128), None);
+        assert_eq!(dealt_registers(1, 128), None);
         for consumers in [2, 3] {
             for sums in 0..256 {
-                let (producer, each) = registers(consumers, sums).unwrap();
+                let (producer, each) = dealt_registers(consumers, sums).unwrap();
                 assert!(producer % 8 == 0 && each % 8 == 0 && producer >= 24 && each <= 240);
                 // What threads hold of the file at launch is what they may hold of it later.
                 let threads = 128 * (consumers + 1);
