@@ -162,6 +162,8 @@ fn programs_of_plans_are_lowered_as_they_are_written() {
         );
         let stores = count(&kernel.body, &|s| matches!(s, Stmt::Group(GroupOp::StoreTile { .. })));
         assert_eq!(stores > 0, plan.store != TileStore::Direct, "{plan:?}");
+        // Beside the ring a box of each consumer, or the whole tile.
+        assert!(i64::from(kernel.shared_bytes) <= plan.shared_bytes(&g), "{plan:?}: {}", kernel.shared_bytes);
     }
 }
 

@@ -74,7 +74,7 @@ pub fn interleaved<'p>(program: &Program, part: &'p Stmt) -> Cow<'p, Stmt> {
 }
 
 /// What loops and iterators count.
-fn ranges(part: &Stmt) -> Ranges {
+pub(super) fn ranges(part: &Stmt) -> Ranges {
     let mut ranges = Ranges::new();
     let mut known = |var: &Var, min: &Expr, extent: &Expr| {
         if let (Some(min), Some(extent)) = (constant(min), constant(extent)) {

@@ -26,6 +26,7 @@ mod barrier;
 mod bits;
 mod boxes;
 mod build;
+mod by_box;
 mod cluster;
 mod combine;
 mod copy;
@@ -165,6 +166,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
         let (program, part) = held::held(program, part);
         let part = interleaved::interleaved(&program, part.as_ref());
+        let (program, part) = by_box::by_box(Cow::Borrowed(program.as_ref()), part);
         let (program, part) = group::side_by_side(Cow::Borrowed(program.as_ref()), part)?;
         let part = part.as_ref();
         let (program, reductions) = allreduce::find(program.as_ref(), part)?;

@@ -329,14 +329,14 @@ impl Emitter<'_> {
         Ok(boxes.into_iter().map(load).collect())
     }
 
-    /// Stores a tile, and waits until that is done.
+    /// Stores a tile, and waits until it has been read.
     pub(super) fn store_tile(&mut self, tile: &Tile) -> Result<Vec<Stmt>, LowerError> {
         let ((src, boxes), map) = (self.boxes_of(tile)?, self.map_of(tile));
         let mut list: Vec<Stmt> = boxes
             .into_iter()
             .map(|(src_index, at)| Stmt::Group(GroupOp::StoreTile { map, at, src, src_index }))
             .collect();
-        list.extend([GroupOp::StoreCommit, GroupOp::StoreWait { latest: 0, read: false }].map(Stmt::Group));
+        list.extend([GroupOp::StoreCommit, GroupOp::StoreWait { latest: 0, read: true }].map(Stmt::Group));
         let cond = self.condition(&tile.when);
         Ok(guarded(cond, list))
     }
