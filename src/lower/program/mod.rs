@@ -68,7 +68,7 @@ mod vthread;
 
 pub use error::{At, LowerError};
 
-use crate::kernel::{Array, ArrayId, Kernel, Space};
+use crate::kernel::{Array, ArrayId, Kernel, Space, Stmt};
 use allreduce::Reduction;
 use deciding::Deciding;
 use emit::Emitter;
@@ -173,7 +173,9 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         let program = program.as_ref();
         let mut lowering = OneKernel { program, options, used: Vec::new() };
         let mut kernel = lowering.kernel(part, name, &reductions)?;
-        kernel.min_blocks_per_sm = options.min_blocks.filter(|_| i == 0).or(kernel.min_blocks_per_sm);
+        // Roles have the registers of a whole multiprocessor.
+        let parts = kernel.body.iter().any(|s| matches!(s, Stmt::Roles(_)));
+        kernel.min_blocks_per_sm = options.min_blocks.filter(|_| i == 0 && !parts).or(kernel.min_blocks_per_sm);
         let mut args = Vec::new();
         for id in lowering.used {
             let buffer = program.buffer(id);
@@ -239,6 +241,7 @@ impl OneKernel<'_> {
         };
         if rings.is_empty() {
             tiles.without_loads(&mut nest, program);
+            roles::note_ignored(&mut nest);
         }
         let cluster = self.cluster(&mut nest, &mut tiles);
         let brought: HashSet<BufferId> = rings.keys().flat_map(|v| pipelines[v].buffers.iter().copied()).collect();

@@ -102,6 +102,19 @@ pub fn rings(
     rings
 }
 
+/// Notes what is said of tiles that no producer brings.
+pub fn note_ignored(nest: &mut Nest) {
+    let mut notes = Vec::new();
+    walk(nest, &nest.body, &mut Vec::new(), &mut |l, _| {
+        let asked = [keys::EAGER_RELEASE, keys::ARRIVE_PER_WARP].into_iter().filter(|key| flag(&l.annotations, key));
+        notes.extend(
+            asked.map(|key| format!("annotation {key} of loop {} is ignored: no producer brings its tiles", l.name)),
+        );
+        true
+    });
+    nest.notes.extend(notes);
+}
+
 /// Calls `f` with every loop and the loops around it, none where those are not gone through alike by all threads.
 fn walk(
     nest: &Nest,
@@ -213,7 +226,9 @@ impl Emitter<'_> {
         let mut consumer = self.own_body()?;
         consumer.extend(meet);
         let sums: i64 = self.arrays.iter().filter(|a| a.space.is_private()).map(words).sum();
-        let registers = wgmma_conditions::dealt_registers(groups as u32, sums);
+        // Of one block all that a multiprocessor has.
+        let alone = nest.min_blocks.is_none_or(|blocks| blocks == 1);
+        let registers = wgmma_conditions::dealt_registers(groups as u32, sums).filter(|_| alone);
         let of_group = (THREADS / LANES) as u32;
         let producer = Role {
             name: "producer".into(),
