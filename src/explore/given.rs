@@ -289,9 +289,6 @@ fn of_program(
         ScheduledError::Limits(e) => e.detail.clone(),
         other => other.to_string(),
     })?;
-    for kernel in &scheduled.module.kernels {
-        counted::matrix_instructions(kernel, gpu)?;
-    }
     Ok(Made::Program(Box::new(scheduled)))
 }
 
@@ -332,7 +329,11 @@ fn of_kernels(problem: &dyn Workload, request: &Request, made: &Scheduled, progr
     report.kernels = kernels_of(&made.module, problem.program(), kernels.into_iter().map(|k| k.name), &names);
     let go_on = || !progress.stopped();
     let mut registers = Vec::new();
-    if let Some(compiler) = &compiler {
+    // An instruction that the GPU does not have.
+    let missing = made.module.kernels.iter().find_map(|kernel| counted::matrix_instructions(kernel, gpu).err());
+    if let (Some(missing), true) = (&missing, request.compile) {
+        report.refused = Some(missing.clone());
+    } else if let Some(compiler) = &compiler {
         match compiled(compiler, made, &texts, gpu, &go_on) {
             Ok(found) => {
                 registers = found.iter().map(|c| c.registers).collect();
