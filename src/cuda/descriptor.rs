@@ -1,4 +1,5 @@
 //! Descriptors of the operands of `wgmma` and `tcgen05`.
+use super::expression::precedence::ADD;
 use super::hopper::GroupHelper;
 use super::Printer;
 use crate::kernel::{each_group_op, Descriptor, GroupOp, Index, Kernel, Left, LocalVar, Stmt, TensorMemoryOp};
@@ -12,12 +13,35 @@ impl Printer<'_> {
         if let Some((_, name)) = self.kept.iter().find(|(key, _)| key == d) {
             return name.clone();
         }
-        let known = self.descriptors.iter().find(|(key, _)| same(key, d, &start));
-        let base = known.map(|(_, name)| name.clone()).unwrap_or_else(|| self.new_descriptor(d, &start));
+        let known = self.descriptors.iter().find(|(key, _)| same(key, d, &start)).map(|(_, name)| name.clone());
+        let base = known.or_else(|| self.moved(d, &start)).unwrap_or_else(|| self.new_descriptor(d, &start));
         match constant / 16 {
             0 => base,
             chunks => format!("{base} + {chunks}"),
         }
+    }
+
+    /// One of the role's plus what variables move it by, in whole chunks, which are never negative.
+    fn moved(&mut self, d: &Descriptor, start: &Index) -> Option<String> {
+        let bytes = i64::from(self.kernel.array(d.array).dtype.bytes());
+        let (name, by) = self.descriptors.iter().find_map(|(key, name)| {
+            let by = beyond(start, &key.index)?;
+            same(key, d, &key.index).then(|| (name.clone(), by))
+        })?;
+        let chunks = by.iter().map(|term| match term {
+            Index::Mul(v, k) => match k.as_ref() {
+                Index::Const(k) if k * bytes % 16 == 0 => Some((v.as_ref(), k * bytes / 16)),
+                _ => None,
+            },
+            _ => None,
+        });
+        let times = |(v, k): (&Index, i64)| match k {
+            1 => v.clone(),
+            _ => Index::Mul(Box::new(v.clone()), Box::new(Index::Const(k))),
+        };
+        let chunks = chunks.collect::<Option<Vec<_>>>()?.into_iter().map(times).reduce(sum)?;
+        let chunks = self.integer(&chunks);
+        (chunks.range.lo >= 0).then(|| format!("{name} + {}", chunks.text.within(ADD)))
     }
 
     fn new_descriptor(&mut self, d: &Descriptor, start: &Index) -> String {
@@ -75,11 +99,23 @@ impl Printer<'_> {
     fn name_anchors(&mut self, list: &[Descriptor], number: Option<LocalVar>) {
         for d in list {
             let (start, _) = anchor(self.kernel, d);
-            let is_fixed = !depends(&start, &|i| match i {
-                Index::Var(v) => Some(*v) != number,
-                _ => false,
-            });
-            if !is_fixed || self.descriptors.iter().any(|(key, _)| same(key, d, &start)) {
+            let moves = |of: &Index| {
+                depends(of, &|i| match i {
+                    Index::Var(v) => Some(*v) != number,
+                    _ => false,
+                })
+            };
+            // What moves it is added where it is used.
+            let start = match d.of {
+                GroupMma::Wgmma => terms(&start)
+                    .into_iter()
+                    .filter(|term| !moves(term))
+                    .cloned()
+                    .reduce(sum)
+                    .unwrap_or(Index::Const(0)),
+                GroupMma::Tcgen05 => start,
+            };
+            if moves(&start) || self.descriptors.iter().any(|(key, _)| same(key, d, &start)) {
                 continue;
             }
             let wish = format!("{}_matrix", self.arrays[d.array.0 as usize]);
@@ -106,6 +142,27 @@ fn anchor(kernel: &Kernel, d: &Descriptor) -> (Index, i64) {
     } else {
         (d.index.clone(), 0)
     }
+}
+
+fn sum(a: Index, b: Index) -> Index {
+    Index::Add(Box::new(a), Box::new(b))
+}
+
+/// The summands of an index.
+fn terms(index: &Index) -> Vec<&Index> {
+    match index {
+        Index::Add(a, b) => [terms(a), terms(b)].concat(),
+        index => vec![index],
+    }
+}
+
+/// The summands of an index that are not those of another; none where it has not all of them.
+fn beyond(index: &Index, of: &Index) -> Option<Vec<Index>> {
+    let mut rest: Vec<Index> = terms(index).into_iter().cloned().collect();
+    for term in terms(of).into_iter().filter(|term| **term != Index::Const(0)) {
+        rest.remove(rest.iter().position(|own| own == term)?);
+    }
+    Some(rest)
 }
 
 fn same(key: &Descriptor, d: &Descriptor, start: &Index) -> bool {

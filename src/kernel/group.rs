@@ -4,7 +4,7 @@
 //! Barriers are elements of shared arrays of type u64. A barrier completes a phase when as many threads have arrived as
 //! it was made for and all bytes that were announced have landed; its phases have parities 0, 1, 0 and so on.
 use super::{ArrayId, Index, LocalVar, Stmt, TensorMemoryOp};
-use satune_ir::term::tensor::{GroupMma, Mma};
+use satune_ir::term::tensor::{Boxes, GroupMma};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,22 @@ impl TensorMap {
         TensorMap { array, dims: dims.to_vec(), strides: vec![dims[0]], tile, image: None, swizzle: true }
     }
 
+    /// A tensor as the TMA sees it, in boxes of so many elements of a row and rows.
+    pub fn of_boxes(array: ArrayId, boxes: &Boxes, tile: [u32; 2]) -> TensorMap {
+        TensorMap {
+            array,
+            dims: boxes.extents.iter().map(|d| *d as u64).collect(),
+            strides: boxes.strides.iter().map(|d| *d as u64).collect(),
+            tile,
+            image: boxes.images.as_ref().map(|images| Image {
+                lower: images.corners.iter().map(|corners| corners[0] as i32).collect(),
+                upper: images.corners.iter().map(|corners| corners[1] as i32).collect(),
+                steps: images.steps.iter().map(|step| *step as u32).collect(),
+            }),
+            swizzle: true,
+        }
+    }
+
     /// Elements of the parameter, gaps between rows included.
     pub fn spanned(&self) -> u64 {
         let steps = std::iter::once(1).chain(self.strides.iter().copied());
@@ -90,18 +106,6 @@ impl Wgmma {
     /// Extent along k: 32 bytes.
     pub fn k(self) -> u32 {
         32 / self.operand.bytes()
-    }
-
-    /// The instruction of a warp that has A's rows in the same registers.
-    pub fn of_warp(self) -> Mma {
-        match self.operand {
-            DType::BF16 => Mma::Bf16,
-            DType::F32 => Mma::Tf32,
-            DType::I8 => Mma::S8,
-            DType::F8E4M3 => Mma::E4m3,
-            DType::F8E5M2 => Mma::E5m2,
-            _ => Mma::F16,
-        }
     }
 
     /// Type of D's elements.

@@ -228,7 +228,7 @@ fn products_of_any_form_that_the_tma_takes_are_right() {
 
 /// A product in f16 with sums in f32: shapes of factors and result, loops with their extents (capital letters are added up), and indices
 /// of the three.
-fn product(shapes: &str, loops: &str, indices: &str) -> String {
+pub fn product(shapes: &str, loops: &str, indices: &str) -> String {
     let words: Vec<&str> = loops.split(' ').collect();
     let lower: Vec<String> = words.iter().step_by(2).map(|v| v.to_lowercase()).collect();
     let kinds: String = words.iter().step_by(2).map(|v| if **v == v.to_lowercase() { 'S' } else { 'R' }).collect();

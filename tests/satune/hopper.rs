@@ -326,9 +326,9 @@ pub fn stream(consumers: u32, blocks: u32) -> WgmmaPlan {
     WgmmaPlan { stream_k: true, blocks: Some(blocks), ..small(consumers, 64) }
 }
 
-#[test]
-fn shared_steps_are_exact() {
-    let cases = [
+/// Plans that deal steps out, with products.
+pub fn shared_steps() -> [(WgmmaPlan, &'static str, [i64; 3], DType); 7] {
+    [
         // Tiles shared by two blocks, by all of them, and by none; more blocks than tiles; a grid that divides the steps.
         (stream(1, 3), "NT", [128, 128, 320], DType::F32),
         (stream(1, 5), "TN", [64, 64, 64 * 17], DType::F16),
@@ -337,8 +337,12 @@ fn shared_steps_are_exact() {
         (WgmmaPlan { arrive_per_warp: true, stages: 2, ..stream(1, 5) }, "NT", [128, 128, 320], DType::F16),
         (WgmmaPlan { raster: Raster { columns: true, group: 2 }, ..stream(1, 3) }, "NT", [192, 136, 192], DType::F16),
         (stream(1, 1), "NT", [64, 64, 128], DType::F32),
-    ];
-    for (plan, layout, shape, output) in cases {
+    ]
+}
+
+#[test]
+fn shared_steps_are_exact() {
+    for (plan, layout, shape, output) in shared_steps() {
         let mut g = Gemm::plain("gemm", shape, DType::F16, output, layout);
         check(&g, &lower_wgmma(&g, &plan).unwrap());
         crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);

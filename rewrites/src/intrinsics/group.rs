@@ -67,8 +67,7 @@ impl Group {
 
     /// The instruction of a warp that has A's rows in the same registers; none where A is in shared memory.
     fn of_a(&self) -> Option<Mma> {
-        let of_type = |op: &Mma| op.operand() == self.types[0] && i64::from(op.k()) == self.k();
-        Mma::SYNC.into_iter().find(|op| self.held && of_type(op))
+        GroupMma::of_warp(self.types[0]).filter(|_| self.held)
     }
 
     /// The orders of storage, as names have them. Of tiles as wide as deep the shapes do not say them.

@@ -24,6 +24,8 @@ pub struct Rules<'r> {
     pub pipelined: &'r dyn Fn(VarId) -> bool,
     /// Which threads own the elements that statements access.
     pub owners: &'r Owners,
+    /// Whether who writes next waits by itself for what a statement reads.
+    pub waited_for: &'r dyn Fn(&Leaf) -> bool,
     /// The buffers that lie in bytes of a buffer at other times.
     pub sharing: &'r HashMap<BufferId, Vec<BufferId>>,
 }
@@ -129,6 +131,7 @@ pub fn place(nodes: &mut Vec<Node>, pending: &mut Pending, rules: &Rules) {
             *pending = Pending::default();
         }
         match &mut node {
+            Node::Leaf(leaf) if (rules.waited_for)(leaf) => {}
             Node::Leaf(leaf) => pending.leaf(leaf, rules),
             Node::Loop(l) if (rules.pipelined)(l.var) => {
                 // Its statements keep their number: a child's own barriers would go between copies and arithmetic.

@@ -1,15 +1,18 @@
 //! From a part of a program to a nest: statement by statement, with the loops and conditions around it.
 use super::allreduce::Reduction;
+use super::by_box::BOX;
 use super::cropped;
 use super::error::{At, LowerError};
 use super::group;
 use super::lanes::{self, is_held};
 use super::linear::{Atom, Linear};
 use super::matrix::{self, is_fragment};
-use super::nest::{Leaf, Loop, LoopKind, Nest, Node, VThread};
+use super::nest::{flag, Leaf, Loop, LoopKind, Nest, Node, VThread};
 use super::pinned;
+use super::places::Written;
 use super::pred::{join, Pred};
 use super::raster::Raster;
+use super::stream_k::Dealt;
 use satune_ir::{
     tvmscript, visit, Annotations, Attr, BlockRealize, Buffer, BufferId, DType, Expr, For, ForKind, IterKind, Program,
     Stmt, Var, VarId,
@@ -28,6 +31,8 @@ pub(super) struct Around {
     pub vthreads: Vec<VarId>,
     pub block: String,
     pub annotations: Arc<Annotations>,
+    /// Iterators of the block, with their numbers of values.
+    pub iters: Vec<(VarId, i64)>,
     /// Whether a loop bound to blockIdx or threadIdx is outside.
     pub bound: bool,
     /// Whether it is a multiplication of a whole warp.
@@ -74,6 +79,8 @@ const FOLLOWED: &[&str] = &[
     keys::RASTER_COLUMNS,
     keys::RASTER_TILES,
     keys::PERSISTENT,
+    keys::PING_PONG,
+    keys::STREAM_K,
     keys::CLUSTER_M,
     keys::CLUSTER_N,
     keys::TMA,
@@ -81,6 +88,7 @@ const FOLLOWED: &[&str] = &[
     keys::ARRIVE_PER_WARP,
     keys::CROPPED,
     keys::COPY_BYTES,
+    BOX,
     INTRINSIC,
 ];
 
@@ -109,12 +117,20 @@ fn calls_are_known(program: &Program, stmt: &Stmt) -> Result<(), LowerError> {
 }
 
 /// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.
-pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result<Nest, LowerError> {
+pub fn build(
+    program: &Program,
+    stmt: &Stmt,
+    reductions: &[Reduction],
+    dealt: Option<Dealt>,
+) -> Result<Nest, LowerError> {
     calls_are_known(program, stmt)?;
+    let ranges = dealt.iter().map(Dealt::free).map(|(v, extent)| (v, (0, extent - 1))).collect();
     let nest = Nest {
         next_var: program.next_var,
         roles: lanes::roles(program, stmt)?,
         lanes: group::lanes(stmt)?,
+        ranges,
+        dealt,
         ..Nest::default()
     };
     let mut builder = Builder {
@@ -211,15 +227,17 @@ impl Builder<'_> {
             })
     }
 
-    /// Whether a loop is pipelined that loads what a warp multiplies.
+    /// Whether a loop is pipelined that loads what a warp multiplies, or whose tiles a producer may bring.
     fn loads_ahead(&self, l: &For) -> bool {
         let multiplied = |b: &Buffer| is_fragment(&b.scope) || is_held(&b.scope);
         let mut found = false;
         if l.annotations.contains_key(keys::PIPELINE_STAGE) {
-            visit::walk_stmt(&l.body, &mut |s| {
-                if let Stmt::Store { buffer, .. } = s {
+            visit::walk_stmt(&l.body, &mut |s| match s {
+                Stmt::Store { buffer, .. } => {
                     found |= self.program.buffers.get(buffer.0 as usize).is_some_and(multiplied);
                 }
+                Stmt::Realize(r) => found |= r.block.annotations.contains_key(keys::TMA),
+                _ => {}
             });
         }
         found
@@ -266,6 +284,7 @@ impl Builder<'_> {
         if let (Some(m), Some(n)) = (along(keys::CLUSTER_M), along(keys::CLUSTER_N)) {
             self.nest.cluster = Some([m, n]).filter(|_| (2..=MOST_CLUSTER).contains(&(m * n)));
         }
+        self.nest.asks_for_turns |= flag(&l.annotations, keys::PING_PONG);
         self.nest.raster = self.nest.raster.or_else(|| Raster::of(&l.annotations, extent));
         let mut inside = around.clone();
         let min = visit::substitute(&l.min, &around.values);
@@ -289,18 +308,18 @@ impl Builder<'_> {
                 }
                 return self.stmt(&l.body, &inside);
             }
-            ForKind::ThreadBinding(tag) if self.walkers(l, tag, extent, around).is_some() => {
-                let blocks = self.walkers(l, tag, extent, around).unwrap_or(extent);
-                let v = self.nest.fresh(extent);
-                bind(v);
-                inside.bound = true;
-                return self.in_turns(l, (v, extent), blocks, &inside);
-            }
             ForKind::ThreadBinding(tag) => {
-                let v = self.thread(tag, extent, &l.var.name)?;
+                let walkers = self.walkers(l, tag, extent, around);
+                let v = match walkers {
+                    Some(_) => self.nest.fresh(extent),
+                    None => self.thread(tag, extent, &l.var.name)?,
+                };
                 bind(v);
                 inside.bound = true;
-                return self.stmt(&l.body, &inside);
+                return match walkers {
+                    Some(blocks) => self.in_turns(l, (v, extent), blocks, &inside),
+                    None => self.stmt(&l.body, &inside),
+                };
             }
             ForKind::Parallel => {
                 return Err(LowerError::Unsupported {
@@ -344,6 +363,7 @@ impl Builder<'_> {
         let mut inside = around.clone();
         inside.block.clone_from(&block.name);
         inside.annotations = Arc::new(block.annotations.clone());
+        inside.iters.clear();
         join(&mut inside.guards, self.clauses(&r.predicate, around)?);
         let intrinsic = match block.annotations.get(INTRINSIC) {
             Some(Attr::Str(name)) => Some((name, matrix::named(name))),
@@ -370,6 +390,9 @@ impl Builder<'_> {
                 }
             }
             inside.values.insert(iv.var.id, value);
+            if let (Expr::Int(0, _), Expr::Int(extent, _)) = (&iv.min, &iv.extent) {
+                inside.iters.push((iv.var.id, *extent));
+            }
         }
         if let Some(i) = over_threads {
             return self.update_partial(i, &inside);
@@ -437,6 +460,7 @@ impl Builder<'_> {
         if !around.bound {
             return Err(LowerError::NotBound { what: format!("block {}", around.block) });
         }
+        let written = Written::of((indices, value), around, &self.nest.ranges);
         let indices: Vec<Expr> = indices.iter().map(|e| visit::substitute(e, &around.values)).collect();
         let indices = self.of_own_lane(buffer, indices, around)?;
         let value = self.of_own_lanes(visit::substitute(value, &around.values), around)?;
@@ -472,6 +496,7 @@ impl Builder<'_> {
             at,
             value,
             reads,
+            written,
             vthreads: around.vthreads.clone(),
             instruction: None,
         }))])

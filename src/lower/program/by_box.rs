@@ -1,4 +1,4 @@
-//! Results that go by way of shared memory box by box (`satune.tma` 2): there is room for one, where the program has all of them.
+//! Results that go by way of shared memory box by box (`satune.tma` 2): there is room for two, where the program has all of them.
 //!
 //! ```text
 //!   for r, c in T.grid(64, 256):                      for box in range(8):
@@ -11,16 +11,17 @@
 use super::interleaved::ranges;
 use super::lanes::chain;
 use super::linear::{Linear, Ranges};
+use super::tensor_memory::rows_of;
 use satune_ir::affine::{add, int, mul};
 use satune_ir::{visit, Attr, BlockRealize, Expr, For, ForKind, Program, Stmt, Var, VarId};
 use satune_rewrites::keys;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Rows of a box: an instruction's.
-const ROWS: i64 = 64;
 /// Bytes of its rows.
 const BYTES: i64 = 128;
+/// Says of a loop that it goes from box to box.
+pub const BOX: &str = "box";
 
 /// The statement with such copies box by box, and the program with the variables that count them.
 pub fn by_box<'p>(mut program: Cow<'p, Program>, part: Cow<'p, Stmt>) -> (Cow<'p, Program>, Cow<'p, Stmt>) {
@@ -57,16 +58,20 @@ struct Pair {
 
 impl Pair {
     fn of(program: &Program, ranges: &Ranges, [first, second]: [&Stmt; 2]) -> Option<Pair> {
-        let (filling, _, fills) = chain(first)?;
-        let (storing, _, stores) = chain(second).filter(|(.., r)| asks(r))?;
+        let (mut filling, _, fills) = chain(first)?;
+        let (mut storing, _, stores) = chain(second).filter(|(.., r)| asks(r))?;
+        for loops in [&mut filling, &mut storing] {
+            loops.retain(|(_, extent)| *extent > 1);
+        }
         let ([(_, rows), (_, columns)], [(_, r), (_, c)]) = (filling.as_slice(), storing.as_slice()) else {
             return None;
         };
-        let Stmt::Store { buffer, indices, .. } = fills.block.body.as_ref() else { return None };
+        let Stmt::Store { buffer, indices, value: filled } = fills.block.body.as_ref() else { return None };
         let Stmt::Store { value: Expr::Load(read, from), .. } = stores.block.body.as_ref() else { return None };
         let info = program.buffer(*buffer);
         let bytes = i64::from(info.dtype.bytes());
-        let tile = [ROWS, BYTES / bytes];
+        // Rows of a box are an instruction's.
+        let tile = [rows_of(program, filled), BYTES / bytes];
         let whole = rows % tile[0] == 0 && columns % tile[1] == 0 && (rows, columns) == (r, c);
         let more = [*rows, *columns] != tile;
         if read != buffer || !info.scope.starts_with("shared") || !whole || !more {
@@ -81,7 +86,8 @@ impl Pair {
     fn boxes(self, program: &mut Program) -> Stmt {
         let [rows, columns] = self.tile;
         let loops = |nest: &Stmt| -> Vec<(For, i64)> {
-            chain(nest).into_iter().flat_map(|(loops, ..)| loops).map(|(l, extent)| (l.clone(), extent)).collect()
+            let all = chain(nest).into_iter().flat_map(|(loops, ..)| loops);
+            all.filter(|(_, extent)| *extent > 1).map(|(l, extent)| (l.clone(), extent)).collect()
         };
         let outer = loops(&self.nests[0]);
         let counting: Vec<Var> =
@@ -98,13 +104,15 @@ impl Pair {
         let each = outer.into_iter().zip(counting).zip([rows, columns]);
         each.rev().fold(body, |body, (((l, extent), var), size)| {
             let (min, extent) = (int(0, var.dtype), int(extent / size, var.dtype));
-            Stmt::For(For { var, min, extent, kind: ForKind::Serial, body: body.into(), ..l })
+            let mut annotations = l.annotations.clone();
+            annotations.insert(BOX.into(), Attr::Int(1));
+            Stmt::For(For { var, min, extent, kind: ForKind::Serial, annotations, body: body.into() })
         })
     }
 }
 
 /// The loop of a variable with so many steps, its number being another.
-fn shortened(stmt: &Stmt, v: VarId, extent: i64, number: &Expr) -> Stmt {
+pub fn shortened(stmt: &Stmt, v: VarId, extent: i64, number: &Expr) -> Stmt {
     match stmt {
         Stmt::For(l) if l.var.id == v => {
             let map = HashMap::from([(v, number.clone())]);

@@ -85,7 +85,7 @@ impl Cluster {
     pub fn tile(&self, cluster: &Index, raster: Option<Raster>) -> Index {
         let raster = raster.map(|raster| {
             let of = [self.along(raster.across), self.along(1)];
-            raster.by_clusters(if raster.across > 1 { of } else { [of[0], 1] })
+            (raster, raster.by_clusters(if raster.across > 1 { of } else { [of[0], 1] }))
         });
         let (mut rest, mut unit, mut tile) = (cluster.clone(), 1, c(0));
         let places =
@@ -115,9 +115,7 @@ impl Cluster {
 pub fn decide(nest: &Nest, (tile, tiles): (VarId, i64), found: &mut Tiles) -> Result<Option<Cluster>, &'static str> {
     let Some(blocks) = nest.cluster else { return Ok(None) };
     let Some(operands) = operands(nest) else { return Err("it has no product") };
-    let forms: Option<Vec<[Vec<Linear>; 2]>> =
-        Some(operands.map(|b| found.loaded(b))).and_then(|[a, b]| Some(vec![[a?, b?]]));
-    let Some([a, b]) = forms.and_then(|mut all| all.pop()) else {
+    let [Some(a), Some(b)] = operands.map(|b| found.loaded(b)) else {
         return Err("its operands are not brought by the TMA");
     };
     let mut units = BTreeSet::from([1]);

@@ -11,6 +11,8 @@ use super::nest::{flag, leaves, Leaf, Loop, LoopKind, Nest, Node};
 use super::pipeline::Pipeline;
 use super::pred::{join, Pred};
 use super::roles::{Consumer, Ring};
+use super::sent::Sent;
+use super::tensor_memory::{is_tensor, Sums};
 use super::tma::Tiles;
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
 use crate::lower::index::{self, add, all, c, div, mul, rem, scaled};
@@ -42,8 +44,8 @@ pub struct Emitter<'a> {
     pub places: HashMap<BufferId, (ArrayId, BufferLayout)>,
     pub guarding: HashMap<usize, Guarding>,
     pub env: HashMap<VarId, Index>,
-    /// Shared buffers held several times: the variable that numbers the copies, and the elements of one.
-    pub rings: HashMap<BufferId, (VarId, i64)>,
+    /// Shared buffers held several times: the variables that number the copies, and the elements of one.
+    pub rings: HashMap<BufferId, Vec<(VarId, i64)>>,
     /// What buffers of fragments hold.
     pub fragments: HashMap<BufferId, Fragments>,
     pub pipelines: HashMap<VarId, Pipeline>,
@@ -60,6 +62,11 @@ pub struct Emitter<'a> {
     pub role: Option<Consumer>,
     /// Whether the instructions around are waited for together.
     pub in_group: bool,
+    /// The buffers whose tiles the TMA stores while others go on.
+    pub sent: HashMap<BufferId, Sent>,
+    /// What is in tensor memory, and whether sums were there before the lap that is emitted.
+    pub sums: Option<Sums>,
+    pub sums_exist: Cond,
     /// Statements of the kernel's head: parts of indices that threads and blocks decide.
     pub lets: Vec<Stmt>,
     pub notes: Vec<String>,
@@ -114,6 +121,9 @@ impl<'a> Emitter<'a> {
             cluster: None,
             role: None,
             in_group: false,
+            sent: HashMap::new(),
+            sums: None,
+            sums_exist: Cond::True,
             lets: Vec::new(),
             notes: Vec::new(),
             staging: HashMap::new(),
@@ -194,7 +204,8 @@ impl<'a> Emitter<'a> {
 
     /// Where what is held several times begins, of the one that its loop's variable numbers.
     pub fn turn(&self, buffer: BufferId) -> Linear {
-        self.rings.get(&buffer).map_or(Linear::of(0), |(slot, len)| Linear::var(*slot).scaled(*len))
+        let all = self.rings.get(&buffer).into_iter().flatten();
+        all.fold(Linear::of(0), |sum, (slot, len)| sum.plus(&Linear::var(*slot), *len))
     }
 
     /// [`Emitter::element`] within one of what is held several times.
@@ -382,13 +393,24 @@ impl<'a> Emitter<'a> {
             out.append(&mut self.lets);
             out.extend(code);
         }
+        out.extend(self.all_stored());
         Ok(joined(out))
     }
 
     /// A list of statements.
     pub fn nodes(&mut self, nodes: &[Node]) -> Result<Vec<Stmt>, LowerError> {
+        let places = self.places_of_boxes(nodes);
+        self.with_all(&places, |this| this.statements(nodes))
+    }
+
+    fn statements(&mut self, nodes: &[Node]) -> Result<Vec<Stmt>, LowerError> {
         let mut out = Vec::new();
-        for node in nodes {
+        for (number, node) in nodes.iter().enumerate() {
+            let (waits, meet) = self.before_filling(nodes, number);
+            out.extend(waits);
+            if meet {
+                out.push(self.meet());
+            }
             match node {
                 Node::Barrier => out.extend(self.barrier()),
                 Node::Leaf(leaf) => out.extend(self.leaf(leaf, None)?),
@@ -421,6 +443,10 @@ impl<'a> Emitter<'a> {
             return code;
         }
         if let Some((leaf, _)) = single_leaf(l) {
+            if is_tensor(&self.program.buffer(leaf.target).scope) && leaf.instruction.is_none() {
+                // Nothing clears sums in tensor memory.
+                return Ok(Vec::new());
+            }
             if let Some(tile) = self.tiles.by_leaf.get(&leaf.id).filter(|tile| tile.loops[0] == l.var).cloned() {
                 return self.store_tile(&tile);
             }

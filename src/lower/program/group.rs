@@ -25,8 +25,9 @@ use super::linear::{gcd, Linear, Ranges};
 use super::matrix::{named, strange, Instruction, What};
 use super::nest::{leaves, Leaf, Nest, Node};
 use super::pred::Pred;
+use super::shared::is_shared;
 use super::tma;
-use crate::kernel::{ArrayId, Descriptor, GroupOp, Left, Space, Stmt, Wgmma};
+use crate::kernel::{each_group_op, ArrayId, Descriptor, GroupOp, Left, Space, Stmt, Wgmma};
 use crate::lower::index::{add as add_index, c};
 use satune_ir::affine::{add, constant, floor_div, floor_mod, index_type, int, mul};
 use satune_ir::term::tensor::GroupMma;
@@ -55,7 +56,7 @@ pub struct Together {
 /// The multiplication that an intrinsic of the name is.
 pub fn together(name: &str) -> Option<Together> {
     let (group, swapped) = Group::of_call(name)?;
-    (group.op == GroupMma::Wgmma).then_some(Together { group, swapped })
+    Some(Together { group, swapped })
 }
 
 impl Together {
@@ -217,7 +218,8 @@ pub fn matrices<'n>(
     Ok(out)
 }
 
-fn at_zero(form: &Linear, loops: &[VarId], ranges: &Ranges) -> Linear {
+/// A form where some variables are 0.
+pub fn at_zero(form: &Linear, loops: &[VarId], ranges: &Ranges) -> Linear {
     form.substitute(&loops.iter().map(|v| (*v, Linear::of(0))).collect(), ranges)
 }
 
@@ -235,7 +237,7 @@ pub fn boxed(
         for matrix in matrices(leaf, what, of, &nest.ranges)? {
             let buffer = program.buffer(matrix.buffer);
             let refused = |why: &str| strange(&what.name, &leaf.block, &format!("{why} of buffer {}", buffer.name));
-            if !buffer.scope.starts_with("shared") {
+            if !is_shared(&buffer.scope) {
                 return Err(refused("it multiplies what is not in shared memory: a tile"));
             }
             let known = out.iter().position(|(b, _)| *b == matrix.buffer);
@@ -250,7 +252,7 @@ pub fn boxed(
                 step = gcd(step, boxes.columns);
             }
             let boxes = Boxes::of(columns, i64::from(buffer.dtype.bytes()), step);
-            let boxes = boxes.filter(|boxes| rows % ROWS == 0 && boxes.span() >= 32).ok_or_else(|| {
+            let boxes = boxes.filter(|_| rows % ROWS == 0).ok_or_else(|| {
                 refused(
                     "whole boxes of 8 rows of 32, 64 or 128 bytes, which matrices begin with, are not what a tile has",
                 )
@@ -274,35 +276,22 @@ pub fn boxed(
         return Err(error);
     }
     // What the TMA moves besides, where tiles have whole boxes.
-    nest.leaves(&mut |leaf, _| {
-        let [(read, from)] = leaf.reads.as_slice() else { return };
-        let is_shared = |b: BufferId| program.buffer(b).scope.starts_with("shared");
+    nest.leaves(&mut |leaf, path| {
+        let ([(read, from)], Some(loops)) = (leaf.reads.as_slice(), path.last_chunk::<2>()) else { return };
+        let is_shared = |b: BufferId| is_shared(&program.buffer(b).scope);
         let (buffer, at) = if is_shared(*read) { (*read, from) } else { (leaf.target, &leaf.at) };
         let is_new = tma::asks(leaf) && is_shared(buffer) && out.iter().all(|(b, _)| *b != buffer);
         let Some(mut layout) = layout(buffer).filter(|_| is_new && nest.lanes == THREADS) else { return };
         let (Some([rows, columns]), bytes) = (layout.matrix(), program.buffer(buffer).dtype.bytes()) else { return };
-        let [_, column] = layout.in_matrix(&first(leaf, at, nest));
+        let loops = loops.map(|l| l.var);
+        let first: Vec<Linear> = at.iter().map(|form| at_zero(form, &loops, &nest.ranges)).collect();
+        let [_, column] = layout.in_matrix(&first);
         if let Some(boxes) = Boxes::of(columns, bytes.into(), column.factor()).filter(|_| rows % ROWS == 0) {
             layout.in_boxes(boxes);
             out.push((buffer, layout));
         }
     });
     Ok(out)
-}
-
-/// The first element that a copy accesses, of those that its loops count.
-fn first(leaf: &Leaf, at: &[Linear], nest: &Nest) -> Vec<Linear> {
-    let counted = |v: VarId| nest.thread(v).is_none() && leaf.uses(v);
-    let zero = |form: &Linear| {
-        let mut zeros = std::collections::HashMap::new();
-        form.vars(&mut |v| {
-            if counted(v) {
-                zeros.insert(v, Linear::of(0));
-            }
-        });
-        form.substitute(&zeros, &nest.ranges)
-    };
-    at.iter().map(zero).collect()
 }
 
 /// How many instructions statements are.
@@ -350,9 +339,7 @@ impl Emitter<'_> {
         let list = code(self);
         self.in_group = false;
         let list = list?;
-        let mut sums = BTreeSet::new();
-        note_sums(&list, &mut sums);
-        let kept = self.kept(sums);
+        let kept = self.kept(&list);
         let mut out = kept.clone();
         out.push(Stmt::Group(GroupOp::MatrixFence));
         out.extend(list);
@@ -362,26 +349,38 @@ impl Emitter<'_> {
         Ok(out)
     }
 
-    /// Sums are in their registers: before the first multiplication, and before they are read.
-    pub(super) fn kept(&self, sums: BTreeSet<ArrayId>) -> Vec<Stmt> {
+    /// What statements multiply in registers is there: before the first multiplication, and before it is read.
+    pub(super) fn kept(&self, list: &[Stmt]) -> Vec<Stmt> {
+        let mut held: BTreeSet<ArrayId> = BTreeSet::new();
+        each_group_op(list, &mut |op| {
+            let GroupOp::Matrix { d: (sums, _), a, .. } = op else { return };
+            held.insert(*sums);
+            if let Left::Registers(array, _) = a {
+                held.insert(*array);
+            }
+        });
         let keep = |id: ArrayId| {
             let array = self.array(id);
             let count = (array.len * u64::from(array.dtype.bytes()) / 4) as u32;
             Stmt::Group(GroupOp::MatrixKeep { array: id, count })
         };
-        sums.into_iter().map(keep).collect()
+        held.into_iter().map(keep).collect()
     }
 
     /// All threads meet, those of the nest; what each wrote is there for `wgmma` and the TMA, too.
     pub(super) fn barrier(&self) -> impl Iterator<Item = Stmt> {
         let fence = (self.nest.lanes == THREADS).then_some(Stmt::Group(GroupOp::FenceAsync));
-        let meet = match &self.role {
+        fence.into_iter().chain([self.meet()])
+    }
+
+    /// All threads meet.
+    pub(super) fn meet(&self) -> Stmt {
+        match &self.role {
             None => Stmt::Barrier,
             Some(role) => {
                 Stmt::Group(GroupOp::NamedBarrier { id: add_index(role.number.clone(), c(1)), threads: role.threads })
             }
-        };
-        fence.into_iter().chain([meet])
+        }
     }
 
     /// A multiplication by four warps.
@@ -396,16 +395,6 @@ impl Emitter<'_> {
         let nest = self.nest;
         let ranges = &nest.ranges;
         let of_thread = |form: &Linear| form.uses(&|v| nest.thread(v).is_some());
-        let (array, form) = self.element(leaf.target, &leaf.at)?;
-        let first = at_zero(&form, &what.loops, ranges);
-        let moved = |form: &Linear| form.plus(&at_zero(form, &what.loops, ranges), -1);
-        let [.., column, _, register] = leaf.at.as_slice() else { return Err(refused("it has other operands")) };
-        if !self.array(array).space.is_private() || of_thread(&first) {
-            return Err(refused("the sums are not in registers of scope warp, the same of all threads"));
-        }
-        if moved(&form) != moved(column).scaled(4).plus(&moved(register), 1) {
-            return Err(refused("the sums of a tile are no neighbours"));
-        }
         let own = self.nest.threads.iter().find(|t| t.tag == super::matrix::LANE_TAG).map(|t| t.var);
         let mut operands = Vec::new();
         for matrix in matrices(leaf, what, of, ranges)? {
@@ -420,7 +409,20 @@ impl Emitter<'_> {
             let index = self.plain_index(&self.at_this_lap(&first));
             let span = boxes.span() as u32;
             let leading = if matrix.across { rows as u32 * span } else { 16 };
-            operands.push(Descriptor { of: GroupMma::Wgmma, array, index, leading, stride: 8 * span, span });
+            operands.push(Descriptor { of: of.group.op, array, index, leading, stride: 8 * span, span });
+        }
+        if of.group.op == GroupMma::Tcgen05 {
+            return self.multiply_in_memory((leaf, what), &of.group, operands);
+        }
+        let (array, form) = self.element(leaf.target, &leaf.at)?;
+        let first = at_zero(&form, &what.loops, ranges);
+        let moved = |form: &Linear| form.plus(&at_zero(form, &what.loops, ranges), -1);
+        let [.., column, _, register] = leaf.at.as_slice() else { return Err(refused("it has other operands")) };
+        if !self.array(array).space.is_private() || of_thread(&first) {
+            return Err(refused("the sums are not in registers of scope warp, the same of all threads"));
+        }
+        if moved(&form) != moved(column).scaled(4).plus(&moved(register), 1) {
+            return Err(refused("the sums of a tile are no neighbours"));
         }
         let b = operands.pop().ok_or_else(|| refused("it has other operands"))?;
         let a = match operands.pop() {
@@ -438,24 +440,5 @@ impl Emitter<'_> {
         };
         let (d, cond) = ((array, self.plain_index(&first)), self.condition(when));
         Ok(guarded(cond, vec![Stmt::Group(GroupOp::Matrix { op: of.instruction(), d, a, b })]))
-    }
-}
-
-fn note_sums(list: &[Stmt], sums: &mut BTreeSet<ArrayId>) {
-    for stmt in list {
-        match stmt {
-            Stmt::Group(GroupOp::Matrix { d: (array, _), a, .. }) => {
-                sums.insert(*array);
-                if let Left::Registers(array, _) = a {
-                    sums.insert(*array);
-                }
-            }
-            Stmt::For { body, .. } => note_sums(body, sums),
-            Stmt::If { then, otherwise, .. } => {
-                note_sums(then, sums);
-                note_sums(otherwise, sums);
-            }
-            _ => {}
-        }
     }
 }

@@ -23,6 +23,7 @@ use super::linear::{Atom, Linear, Ranges};
 use super::matrix::{is_private, one_warp};
 use super::nest::{Leaf, Nest, Thread};
 use super::pred::{join, range_of_parts, Pred};
+use super::tensor_memory::is_tensor;
 use satune_ir::{fold, visit, BinOp, BufferId, Expr, Program};
 use std::collections::{HashMap, HashSet};
 
@@ -89,7 +90,8 @@ pub fn may_go(nest: &Nest, program: &Program, leaf: &Leaf, guard: &Pred, write: 
 /// Memory that several threads see is written by one of those that would write the same.
 fn one_thread(nest: &Nest, program: &Program, leaf: &Leaf) -> Vec<Pred> {
     let (of_block, of_grid) = match program.buffer(leaf.target).scope.as_str() {
-        scope if is_private(scope) => (false, false),
+        // Who multiplies in tensor memory, the instruction decides.
+        scope if is_private(scope) || is_tensor(scope) => (false, false),
         "global" => (true, true),
         _ => (true, false),
     };

@@ -12,10 +12,12 @@
 //! instruction of the whole warp (see [`super::mma`]) crosses lanes.
 use super::build::{Around, Builder};
 use super::error::{At, LowerError};
+use super::group::THREADS;
 use super::linear::Linear;
 use super::matrix::{Instruction, What, LANE_TAG};
 use super::nest::{flag, Loop, LoopKind, Nest, Node};
 use super::pred::{join, range_of_parts, Pred};
+use super::tensor_memory::is_tensor;
 use satune_ir::affine::{constant, int};
 use satune_ir::layout;
 use satune_ir::{
@@ -72,6 +74,13 @@ pub fn roles(program: &Program, stmt: &Stmt) -> Result<HashMap<BufferId, Role>, 
         });
     });
     roles.retain(|b, _| is_held(&program.buffer(*b).scope));
+    // What warps take of tensor memory are sums, too.
+    visit::walk_stmt(stmt, &mut |s| {
+        let Stmt::Store { buffer, value: Expr::Load(from, _), .. } = s else { return };
+        if is_held(&program.buffer(*buffer).scope) && is_tensor(&program.buffer(*from).scope) {
+            roles.insert(*buffer, Role::Sums);
+        }
+    });
     let strange = |b: &&BufferId| counts.get(*b).is_some_and(|[known, all]| known != all);
     match paired.iter().filter(strange).min() {
         None => Ok(roles),
@@ -316,7 +325,11 @@ impl Builder<'_> {
         }
         let mut nodes = self.stmt(inner, &inside)?;
         if let ([Node::Leaf(leaf)], false) = (nodes.as_mut_slice(), made.is_empty()) {
-            let what = match (word.is_some(), flag(&leaf.annotations, keys::STMATRIX)) {
+            let in_memory = |(b, _): &(BufferId, _)| is_tensor(&self.program.buffer(*b).scope);
+            // Those that multiply together do so wherever it can be.
+            let by_matrices = flag(&leaf.annotations, keys::STMATRIX) || self.nest.lanes == THREADS;
+            let what = match (word.is_some(), by_matrices) {
+                _ if self.is_held(leaf.target) && leaf.reads.iter().any(in_memory) => Some(What::Fetch),
                 (true, _) => Some(What::Hold),
                 (false, true) if self.takes_matrices(leaf.target) => Some(What::Matrices),
                 _ => None,

@@ -5,6 +5,7 @@
 //! and a part that varies. Pieces of the varying part that lie apart (vthread strides) are moved together: the part is
 //! read as a mixed-radix number whose unused digits are left out.
 use super::boxes::Boxes;
+use super::by_box::BOX;
 use super::error::LowerError;
 use super::guards::may_go;
 use super::linear::{Atom, Linear, Ranges};
@@ -58,39 +59,49 @@ impl BufferLayout {
             let index = index.plus(&dim.origin, -1);
             match &dim.digits {
                 None => index,
-                Some(digits) => index.terms.iter().fold(Linear::of(0), |sum, (atom, c)| {
-                    let digit = digits.iter().rev().find(|d| d.unit <= *c);
-                    let c = digit.map_or(*c, |d| c / d.unit * d.packed);
-                    sum.plus(&Linear { terms: vec![(atom.clone(), c)], constant: 0 }, 1)
-                }),
+                Some(digits) => {
+                    index.terms.iter().fold(Linear::of(of_constant(digits, index.constant)), |sum, (atom, c)| {
+                        let digit = digits.iter().rev().find(|d| d.unit <= *c);
+                        let c = digit.map_or(*c, |d| c / d.unit * d.packed);
+                        sum.plus(&Linear { terms: vec![(atom.clone(), c)], constant: 0 }, 1)
+                    })
+                }
             }
         };
         let strided = |at: &[Linear]| {
             let parts = at.iter().zip(&self.dims);
             parts.fold(Linear::of(0), |sum, (index, dim)| sum.plus(&packed((index, dim)), dim.stride))
         };
-        match (&self.boxes, at, self.dims.as_slice()) {
-            (Some(boxes), [others @ .., row, column], [.., rows, columns]) => {
-                let [row, column] = [packed((row, rows)), packed((column, columns))];
-                strided(others).plus(&boxes.place(&row, &column, rows.extent, ranges), 1)
+        match (&self.boxes, self.row(), at) {
+            (Some(boxes), Some(d), [before @ .., _, _]) if at.len() == self.dims.len() => {
+                let last = before.len() + 1;
+                let [row, column] = [d, last].map(|d| packed((&at[d], &self.dims[d])));
+                // Of dimensions between rows and columns one value lives at a time.
+                let others = strided(&at[..d]);
+                others.plus(&boxes.place(&row, &column, self.dims[d].extent, ranges), 1)
             }
             _ => strided(at),
         }
     }
 
+    /// The dimension of rows, where columns are the last: the nearest before it of which several values live at a time.
+    pub fn row(&self) -> Option<usize> {
+        let nearest = self.dims.len().checked_sub(2)?;
+        Some((0..=nearest).rev().find(|d| self.dims[*d].extent > 1).unwrap_or(nearest))
+    }
+
     /// Rows and columns of a matrix: of what lives at a time.
     pub fn matrix(&self) -> Option<[i64; 2]> {
-        match self.dims.as_slice() {
-            [.., rows, columns] if self.joined.is_none() => Some([rows.extent, columns.extent]),
-            _ => None,
-        }
+        let [row, column] = [self.row()?, self.dims.len() - 1].map(|d| self.dims[d].extent);
+        self.joined.is_none().then_some([row, column])
     }
 
     /// Row and column of an element within what lives at a time.
     pub fn in_matrix(&self, at: &[Linear]) -> [Linear; 2] {
-        let [.., rows, columns] = self.dims.as_slice() else { return [Linear::of(0), Linear::of(0)] };
-        let [.., row, column] = at else { return [Linear::of(0), Linear::of(0)] };
-        [row.plus(&rows.origin, -1), column.plus(&columns.origin, -1)]
+        let (Some(row), true) = (self.row(), at.len() == self.dims.len()) else {
+            return [Linear::of(0), Linear::of(0)];
+        };
+        [row, at.len() - 1].map(|d| at[d].plus(&self.dims[d].origin, -1))
     }
 
     /// Rows are in boxes.
@@ -116,6 +127,16 @@ impl BufferLayout {
     }
 }
 
+/// A number without the digits that are left out.
+fn of_constant(digits: &[Digit], number: i64) -> i64 {
+    let (mut rest, mut sum) = (number, 0);
+    for d in digits.iter().rev() {
+        sum += rest / d.unit * d.packed;
+        rest %= d.unit;
+    }
+    sum + rest
+}
+
 /// The number that the indices of an element are the digits of.
 fn join(at: &[Linear], strides: &[i64], ranges: &Ranges) -> Linear {
     let sum = at.iter().zip(strides).fold(Linear::of(0), |sum, (index, stride)| sum.plus(index, *stride));
@@ -138,24 +159,39 @@ pub fn constants(program: &Program, id: BufferId) -> Result<(Vec<i64>, Vec<i64>)
     Ok((all(&buffer.shape)?, all(&buffer.strides)?))
 }
 
+/// The strides of what has no gaps.
+pub fn row_major(shape: &[i64]) -> Vec<i64> {
+    BufferLayout::whole(shape, &[]).dims.iter().map(|dim| dim.stride).collect()
+}
+
+/// The constant shape of a buffer, and its strides, said or not.
+pub fn strided(program: &Program, id: BufferId) -> Result<(Vec<i64>, Vec<i64>), LowerError> {
+    let (shape, strides) = constants(program, id)?;
+    let strides = BufferLayout::whole(&shape, &strides).dims.iter().map(|dim| dim.stride).collect();
+    Ok((shape, strides))
+}
+
 /// One access.
 struct Access<'n> {
     leaf: &'n Leaf,
     at: Cow<'n, [Linear]>,
     write: bool,
     path: Vec<VarId>,
+    /// Whether it is in a loop from box to box.
+    by_box: bool,
 }
 
 /// Lays out a buffer on the chip; `local`: one copy per thread.
 pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Result<BufferLayout, LowerError> {
     let mut accesses: Vec<Access> = Vec::new();
     nest.leaves(&mut |leaf, path| {
+        let by_box = path.iter().any(|l| l.annotations.contains_key(BOX));
         let path: Vec<VarId> = path.iter().map(|l| l.var).collect();
         for (_, at) in leaf.reads.iter().filter(|(b, _)| *b == id) {
-            accesses.push(Access { leaf, at: at.into(), write: false, path: path.clone() });
+            accesses.push(Access { leaf, at: at.into(), write: false, path: path.clone(), by_box });
         }
         if leaf.target == id {
-            accesses.push(Access { leaf, at: (&leaf.at).into(), write: true, path });
+            accesses.push(Access { leaf, at: (&leaf.at).into(), write: true, path, by_box });
         }
     });
     let layout = laid(nest, program, id, local, &accesses)?;
@@ -195,7 +231,9 @@ fn laid(
     let around = accesses.iter().map(|a| a.path.as_slice()).reduce(common).unwrap_or_default();
     let serial: HashSet<VarId> = around.iter().copied().filter(|v| nest.vthreads.iter().all(|x| x.var != *v)).collect();
     let rank = accesses.first().map_or(0, |a| a.at.len());
-    let plan = Uses { nest, program, local, accesses };
+    // What goes box by box each group of warps has a part of; else tiles are whole.
+    let by_box = |a: &Access<'_>| a.by_box;
+    let plan = Uses { nest, program, local, packed: local || accesses.iter().all(by_box), accesses };
     let lay_out = |serial: &HashSet<VarId>| -> Result<Option<Vec<Dim>>, LowerError> {
         (0..rank).map(|d| plan.dimension(d, serial, program, id)).collect()
     };
@@ -243,6 +281,8 @@ struct Uses<'n> {
     nest: &'n Nest,
     program: &'n Program,
     local: bool,
+    /// Whether what lies apart is moved together.
+    packed: bool,
     accesses: &'n [Access<'n>],
 }
 
@@ -304,7 +344,7 @@ impl Uses<'_> {
             let name = &program.buffer(id).name;
             return Err(LowerError::Overflow { what: format!("dimension {d} of buffer {name}") });
         }
-        let digits = if self.local { digits(&varying, ranges) } else { None };
+        let digits = if self.packed { digits(&varying, ranges) } else { None };
         let extent = match &digits {
             Some(list) => list.iter().map(|x| x.extent).product(),
             None => hi - lo + 1,

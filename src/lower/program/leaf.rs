@@ -3,13 +3,27 @@ use super::copy::Move;
 use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
 use super::guards::{missing, Guarding};
-use super::linear::{Atom, Linear};
+use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Loop, Node};
 use super::pred::{join, Pred};
 use crate::kernel::{ArrayId, Cond, Index, Stmt, Unroll, Value};
 use crate::lower::index::c;
 use satune_ir::{Attr, Expr};
 use satune_rewrites::keys;
+
+/// What has zeros around it, and where it is none of these; none where something else is chosen.
+pub fn unpadded<'e>(value: &'e Expr, ranges: &Ranges) -> Option<(&'e Expr, Vec<Pred>)> {
+    let (mut load, mut clauses) = (value, Vec::new());
+    // One padding may stand around another.
+    while let Expr::Select { cond, then, otherwise, .. } = load {
+        match (Pred::clauses(cond, ranges), otherwise.as_ref()) {
+            (Some(list), Expr::Float(0, _) | Expr::Int(0, _)) => join(&mut clauses, list),
+            _ => return None,
+        }
+        load = then.as_ref();
+    }
+    Some((load, clauses))
+}
 
 impl Emitter<'_> {
     /// A leaf; `lanes`: all iterations of a vectorized loop around it.
@@ -115,15 +129,7 @@ impl Emitter<'_> {
     /// (array, position, condition beyond which zeros are copied) of what a leaf copies.
     fn as_copy(&self, leaf: &Leaf, known: &[Pred]) -> Result<Option<(ArrayId, Linear, Vec<Pred>)>, LowerError> {
         let ranges = &self.ranges;
-        let (mut load, mut clauses) = (&leaf.value, Vec::new());
-        // One padding may stand around another.
-        while let Expr::Select { cond, then, otherwise, .. } = load {
-            match (Pred::clauses(cond, ranges), otherwise.as_ref()) {
-                (Some(list), Expr::Float(0, _) | Expr::Int(0, _)) => join(&mut clauses, list),
-                _ => return Ok(None),
-            }
-            load = then.as_ref();
-        }
+        let Some((load, clauses)) = unpadded(&leaf.value, ranges) else { return Ok(None) };
         let (Expr::Load(b, _), [(_, at)]) = (load, leaf.reads.as_slice()) else { return Ok(None) };
         if self.program.buffer(*b).dtype != self.program.buffer(leaf.target).dtype {
             return Ok(None);

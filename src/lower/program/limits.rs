@@ -36,9 +36,9 @@ pub fn launch(nest: &Nest, max_threads: i64) -> Result<(), LowerError> {
     Ok(())
 }
 
-/// Whether a block has room for four more warps, which bring tiles.
-pub fn producer(nest: &Nest, max_threads: i64) -> bool {
-    nest.extents(true).into_iter().product::<i64>() + super::group::THREADS <= max_threads
+/// Whether a block has room for so many teams of its threads and for four more warps, which bring tiles.
+pub fn producer(nest: &Nest, teams: i64, max_threads: i64) -> bool {
+    nest.extents(true).into_iter().product::<i64>() * teams + super::group::THREADS <= max_threads
 }
 
 /// What a thread has of its own.

@@ -26,8 +26,9 @@ use super::pred::Pred;
 use crate::kernel::{self, Array, ArrayId, Index, WarpOp, WmmaOp};
 use satune_ir::term::tensor::Wmma;
 use satune_ir::term::Side;
-use satune_ir::{visit, BufferId, Program, Stmt, VarId};
+use satune_ir::{visit, Attr, BufferId, Program, Stmt, VarId};
 use satune_rewrites::intrinsics::wmma::{step, Step};
+use satune_rewrites::intrinsics::INTRINSIC;
 use satune_rewrites::{intrinsics, views};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -84,6 +85,8 @@ pub enum What {
     Hold,
     /// Takes 16-bit values of what lanes hold to shared memory, by `stmatrix`.
     Matrices,
+    /// Takes sums of `tcgen05` to registers.
+    Fetch,
 }
 
 impl Instruction {
@@ -101,7 +104,7 @@ impl Instruction {
     fn step(&self) -> Option<Step> {
         match self.what {
             What::Fragments(step) => Some(step),
-            What::Multiply(_) | What::Together(_) | What::Hold | What::Matrices => None,
+            What::Multiply(_) | What::Together(_) | What::Hold | What::Matrices | What::Fetch => None,
         }
     }
 }
@@ -111,6 +114,18 @@ pub fn named(name: &str) -> Option<Instruction> {
     let of_warp = || mma::named(name).map(What::Multiply);
     let what = step(name).map(What::Fragments).or_else(of_warp).or_else(|| together(name).map(What::Together))?;
     Some(Instruction { name: name.into(), what, loops: Vec::new() })
+}
+
+/// Whether an instruction multiplies in a statement.
+pub fn multiplies(stmt: &Stmt) -> bool {
+    let mut found = false;
+    visit::walk_stmt(stmt, &mut |s| {
+        let Stmt::Realize(r) = s else { return };
+        if let Some(Attr::Str(name)) = r.block.annotations.get(INTRINSIC) {
+            found |= named(name).is_some_and(|what| what.multiplies());
+        }
+    });
+    found
 }
 
 /// Marks the leaf that is alone in loops over the elements of an instruction's matrices. `around`: the block that the intrinsic is.
@@ -315,6 +330,7 @@ impl Emitter<'_> {
             What::Together(of) => return self.multiply_together(leaf, what, of, &when),
             What::Hold => return self.hold(leaf, what, &when),
             What::Matrices => return Err(refused("its matrices are not whole")),
+            What::Fetch => return self.fetch(leaf, what),
         };
         let accesses = leaf.reads.iter().map(|(b, at)| (*b, at)).chain([(leaf.target, &leaf.at)]);
         let (mut held, mut memory) = (Vec::new(), None);

@@ -9,7 +9,8 @@
 //! checks the kernel. `matrix` makes instructions of the loops over a warp's matrices, `lanes` gives each lane the elements
 //! that it holds of buffers of scope `warp`, `interleaved` says in which order where they are bytes across k, and `mma` multiplies, loads and
 //! stores those; `tiles` are pipelines of them, in `steps`, which TVM writes
-//! `nested`, and `order` the order of their instructions. `cropped` are copies without edges, and `raster` numbers blocks. `linear` and `pred` are the arithmetic below all of them.
+//! `nested`, and `order` the order of their instructions. `cropped` are copies without edges, `raster` numbers blocks, and `stream_k` deals
+//! out steps of tiles to them. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
@@ -39,6 +40,7 @@ mod error;
 mod group;
 mod guards;
 mod held;
+mod in_turn;
 mod interleaved;
 mod lanes;
 mod layout;
@@ -52,12 +54,16 @@ mod nested;
 mod order;
 mod pinned;
 mod pipeline;
+mod places;
 mod pred;
 mod raster;
 mod roles;
+mod sent;
 mod shared;
 mod steps;
+mod stream_k;
 mod team;
+mod tensor_memory;
 mod threads;
 mod tiles;
 mod tma;
@@ -80,6 +86,7 @@ use nest::{Leaf, Nest, Thread};
 use satune_ir::{BufferId, DType, Program, Stmt as Node, VarId};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use stream_k::{Asked, Dealt};
 
 /// What the GPU has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +147,7 @@ pub struct Module {
     pub args: Vec<Vec<Argument>>,
     /// Global buffers that the program allocates.
     pub workspaces: Vec<Workspace>,
-    /// The number of the kernel that a contraction's work is in; the first where there are several contractions.
+    /// The number of the first kernel that multiplies matrices by instructions; of the first of all, where none does.
     pub main: usize,
 }
 
@@ -150,13 +157,34 @@ pub struct Module {
 /// What stands in the way: loops that are not bound, sizes beyond the target's, constructs that are not supported.
 pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerError> {
     let program = matrix::with_instructions(program);
-    let program = program.as_ref();
+    let Some(Asked { name, nest, dealt }) = stream_k::asked(&program) else {
+        return lower_nests(&program, (0, &[]), options);
+    };
+    let kernels = dealt.map(|(program, dealt)| lower_nests(&program, (nest, &dealt), options));
+    let why = match kernels {
+        Ok(Ok(module)) => return Ok(module),
+        Ok(Err(error)) => error.to_string(),
+        Err(why) => why,
+    };
+    let mut module = lower_nests(&program, (0, &[]), options)?;
+    let note = format!("annotation {} of loop {name} is ignored: {why}", satune_rewrites::keys::STREAM_K);
+    module.kernels.iter_mut().skip(nest).take(1).for_each(|kernel| kernel.notes.push(note.clone()));
+    Ok(module)
+}
+
+/// Lowers a program nest by nest. From the nest of a number on they have `dealt` steps.
+fn lower_nests(
+    program: &Program,
+    (first_dealt, dealt): (usize, &[Dealt]),
+    options: &LowerOptions,
+) -> Result<Module, LowerError> {
     let body = program.body.block.body.as_ref();
     let parts: Vec<&Node> = match body {
         Node::Seq(parts) => parts.iter().collect(),
         one => vec![one],
     };
-    let mut module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new(), main: 0 };
+    let main = parts.iter().position(|part| matrix::multiplies(part)).unwrap_or(0);
+    let mut module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new(), main };
     let mut globals: Vec<BufferId> = Vec::new();
     let mut owner: HashMap<BufferId, usize> = HashMap::new();
     // Lowering adds buffers of its own, anew for each kernel.
@@ -164,14 +192,20 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     let name = crate::cuda::function_name(&program.name);
     for (i, part) in parts.iter().enumerate() {
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
-        let (program, part) = held::held(program, part);
+        let dealt = i.checked_sub(first_dealt).and_then(|at| dealt.get(at)).copied();
+        let (program, part) = match dealt {
+            // Its conditions are not on data, but on a variable that no loop says the values of.
+            Some(_) => (Cow::Borrowed(program), Cow::Borrowed(*part)),
+            None => held::held(program, part),
+        };
         let part = interleaved::interleaved(&program, part.as_ref());
         let (program, part) = by_box::by_box(Cow::Borrowed(program.as_ref()), part);
-        let (program, part) = group::side_by_side(Cow::Borrowed(program.as_ref()), part)?;
+        let (program, part) = tensor_memory::by_registers(program, part)?;
+        let (program, part) = group::side_by_side(program, part)?;
         let part = part.as_ref();
         let (program, reductions) = allreduce::find(program.as_ref(), part)?;
         let program = program.as_ref();
-        let mut lowering = OneKernel { program, options, used: Vec::new() };
+        let mut lowering = OneKernel { program, options, dealt, used: Vec::new() };
         let mut kernel = lowering.kernel(part, name, &reductions)?;
         // Roles have the registers of a whole multiprocessor.
         let parts = kernel.body.iter().any(|s| matches!(s, Stmt::Roles(_)));
@@ -212,6 +246,8 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
 struct OneKernel<'p> {
     program: &'p Program,
     options: &'p LowerOptions,
+    /// What it has of steps that are dealt out.
+    dealt: Option<Dealt>,
     /// Buffers of the kernel: parameters in the program's order, then others as they occur.
     used: Vec<BufferId>,
 }
@@ -219,7 +255,7 @@ struct OneKernel<'p> {
 impl OneKernel<'_> {
     fn kernel(&mut self, part: &Node, name: String, reductions: &[Reduction]) -> Result<Kernel, LowerError> {
         let program = self.program;
-        let mut nest = build::build(program, part, reductions)?;
+        let mut nest = build::build(program, part, reductions, self.dealt)?;
         limits::launch(&nest, self.options.target.max_threads)?;
         vthread::distribute(&mut nest, program);
         let pipelines = pipeline::find(&mut nest, program, self.options.target.has_cp_async);
@@ -228,17 +264,21 @@ impl OneKernel<'_> {
         let layouts = self.layouts(&nest, &written, reductions)?;
         let guarding = guards::decide(&nest, program, &layouts);
         let mut tiles = tma::find(&mut nest, program, &layouts, &guarding)?;
-        let (mut arrays, places, copies) = self.arrays(&nest, &layouts, &written, &pipelines, &fragments);
+        let max_threads = self.options.target.max_threads;
+        let brought = match limits::producer(&nest, 1, max_threads) {
+            true => roles::brought(&nest, program, &pipelines, &tiles),
+            false => Vec::new(),
+        };
+        nest.check_pieces(&brought)?;
+        in_turn::decide(&mut nest, &brought, max_threads);
+        let sent = sent::find(&mut nest, &tiles);
+        let (mut arrays, places, copies) = self.arrays((&nest, &layouts), &written, (&pipelines, &sent), &fragments);
         matrix::align(&nest, &places, &mut arrays);
         let on_chip = places.iter().map(|(b, (id, _))| (*b, id));
         let most = self.options.target.max_shared_bytes;
         // Who reads what the TMA brings is told by barriers of its own.
         let (mut shared_bytes, sharing) = shared::place(&nest, &mut arrays, on_chip, (most, tiles.is_empty()))?;
-        let has_room = limits::producer(&nest, self.options.target.max_threads);
-        let rings = match tiles.is_empty() || !has_room {
-            true => HashMap::new(),
-            false => roles::rings(&nest, program, &pipelines, &tiles, (&mut arrays, &mut shared_bytes)),
-        };
+        let rings = roles::rings(brought, nest.teams(), (&mut arrays, &mut shared_bytes));
         if rings.is_empty() {
             tiles.without_loads(&mut nest, program);
             roles::note_ignored(&mut nest);
@@ -247,9 +287,10 @@ impl OneKernel<'_> {
         let brought: HashSet<BufferId> = rings.keys().flat_map(|v| pipelines[v].buffers.iter().copied()).collect();
         let owners = barrier::Owners::of(&nest);
         let rules = barrier::Rules {
-            shared: &|b| program.buffer(b).scope.starts_with("shared") && !brought.contains(&b),
+            shared: &|b| shared::is_shared(&program.buffer(b).scope) && !brought.contains(&b),
             pipelined: &|v| pipelines.contains_key(&v),
             owners: &owners,
+            waited_for: &|leaf| sent.values().any(|sent| sent.is_by(leaf.id)),
             sharing: &sharing,
         };
         let mut body = std::mem::take(&mut nest.body);
@@ -257,18 +298,17 @@ impl OneKernel<'_> {
         nest.body = body;
 
         let expanded = self.expanded(&nest, &layouts)?;
-        if shared_bytes > most as u32 {
-            let list = arrays.iter().filter(|a| a.space == Space::Shared);
-            let list: Vec<String> =
-                list.map(|a| format!("{} {}", a.name, a.len * u64::from(a.dtype.bytes()))).collect();
-            return Err(LowerError::SharedMemory { bytes: shared_bytes.into(), most, list: list.join(", ") });
-        }
         if !rings.is_empty() {
             nest.min_blocks = nest.min_blocks.or(Some(1));
         }
+        let sums = tensor_memory::find((&nest, program), &layouts, &rings, (&mut arrays, &mut shared_bytes))?;
+        let shared_bytes = shared::within(&arrays, shared_bytes.into(), most)?;
         let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
+        emitter.with_sums(sums);
+        emitter.sent = sent;
         emitter.cluster = cluster;
         emitter.number_blocks();
+        emitter.number_tiles();
         emitter.expanded = expanded;
         emitter.rings = copies;
         let map = |b: &BufferId, tile: &tma::Tile| tile.map(program, emitter.places[b].0);
@@ -284,7 +324,7 @@ impl OneKernel<'_> {
         let [grid, mut block] = [nest.extents(false), nest.extents(true)].map(|e| e.map(|x| x as u32));
         if !emitter.rings_of_tiles.is_empty() {
             // The producer's come first.
-            block = [group::THREADS as u32 + block.iter().product::<u32>(), 1, 1];
+            block = [group::THREADS as u32 + nest.teams() as u32 * block.iter().product::<u32>(), 1, 1];
         }
         let mut notes = vec![format!(
             "{}: {} x {} x {} blocks of {} x {} x {} threads",
@@ -361,7 +401,9 @@ impl OneKernel<'_> {
                     BufferLayout::whole(&shape, &strides)
                 }
                 scope if is_private(scope) => layout::compact(nest, self.program, *id, true)?,
-                "shared" | "shared.dyn" => layout::compact(nest, self.program, *id, false)?,
+                scope if shared::is_shared(scope) || tensor_memory::is_tensor(scope) => {
+                    layout::compact(nest, self.program, *id, false)?
+                }
                 scope => {
                     return Err(LowerError::Unsupported {
                         what: format!("buffer {} of scope {scope}", buffer.name),
@@ -416,19 +458,19 @@ impl OneKernel<'_> {
     #[allow(clippy::type_complexity)]
     fn arrays(
         &self,
-        nest: &Nest,
-        layouts: &HashMap<BufferId, BufferLayout>,
+        (nest, layouts): (&Nest, &HashMap<BufferId, BufferLayout>),
         written: &HashSet<BufferId>,
-        pipelines: &HashMap<VarId, pipeline::Pipeline>,
+        (pipelines, sent): (&HashMap<VarId, pipeline::Pipeline>, &HashMap<BufferId, sent::Sent>),
         fragments: &HashMap<BufferId, Fragments>,
-    ) -> (Vec<Array>, HashMap<BufferId, (ArrayId, BufferLayout)>, HashMap<BufferId, (VarId, i64)>) {
+    ) -> (Vec<Array>, HashMap<BufferId, (ArrayId, BufferLayout)>, HashMap<BufferId, Vec<(VarId, i64)>>) {
         let mut arrays: Vec<Array> = Vec::new();
-        let (mut places, mut rings) = (HashMap::new(), HashMap::new());
+        let (mut places, mut rings) = (HashMap::new(), HashMap::<BufferId, Vec<(VarId, i64)>>::new());
         let space = |id: &BufferId| match self.program.buffer(*id).scope.as_str() {
             "global" => Space::Global,
             scope if is_held(scope) && nest.is_packed(self.program, *id) => Space::Fragment,
             "local" | "warp" => Space::Register,
             scope if is_fragment(scope) => Space::Opaque,
+            scope if tensor_memory::is_tensor(scope) => Space::Tensor,
             _ => Space::Shared,
         };
         let mut order = self.used.clone();
@@ -447,12 +489,21 @@ impl OneKernel<'_> {
             if let Some(held) = fragments.get(id) {
                 len = held.count(len) * held.per_lane;
             }
+            if space(id) == Space::Tensor {
+                // All that there is.
+                len = tensor_memory::CELLS;
+            }
             let align = if layout.boxes().is_some() { boxes::ALIGN as u32 } else { 16 };
-            if let Some(p) = pipelines.values().find(|p| p.buffers.contains(id)) {
+            let pipeline = pipelines.values().find(|p| p.buffers.contains(id)).map(|p| (p.slot, p.slots()));
+            // Teams that take turns have their own.
+            let own = nest.in_turn.filter(|_| space(id) == Space::Shared).map(|turn| (turn.team, in_turn::TEAMS));
+            let boxes = sent.get(id).and_then(|sent| sent.place).map(|place| (place, sent::PLACES));
+            let copies = pipeline.map_or_else(|| boxes.into_iter().chain(own).collect(), |one| vec![one]);
+            for (number, count) in copies {
                 // Each copy begins at a multiple of the widest access, or where boxes may.
                 len = (len as u64).next_multiple_of(u64::from(align / buffer.dtype.bytes().min(16))) as i64;
-                rings.insert(*id, (p.slot, len));
-                len *= p.slots();
+                rings.entry(*id).or_default().push((number, len));
+                len *= count;
             }
             arrays.push(Array {
                 name,
@@ -461,7 +512,7 @@ impl OneKernel<'_> {
                 space: space(id),
                 align,
                 shared_offset: 0,
-                written: space(id) == Space::Global && written.contains(id),
+                written: space(id) == Space::Tensor || space(id) == Space::Global && written.contains(id),
             });
             places.insert(*id, (ArrayId(arrays.len() as u32 - 1), layout.clone()));
         }

@@ -1,10 +1,13 @@
 //! A kernel's part of a program as loops and leaves: blocks dissolved into their statements, loops that are bound to
 //! threads replaced by the thread's index, loops of one iteration gone. `build` makes it.
+use super::in_turn::InTurn;
 use super::lanes::Role;
 use super::linear::{Atom, Linear, Ranges};
 use super::matrix::Instruction;
+use super::places::Written;
 use super::pred::Pred;
 use super::raster::Raster;
+use super::stream_k::Dealt;
 use super::turns::Turns;
 use crate::kernel::Index;
 use satune_ir::{visit, Annotations, Attr, BufferId, Expr, VarId};
@@ -56,6 +59,8 @@ pub struct Leaf {
     pub at: Vec<Linear>,
     pub value: Expr,
     pub reads: Vec<(BufferId, Vec<Linear>)>,
+    /// What it is by its block's iterators, where it asks for the TMA.
+    pub written: Option<Arc<Written>>,
     /// Enclosing vthread loops, outermost first.
     pub vthreads: Vec<VarId>,
     /// The instruction that the innermost loops around it are.
@@ -140,6 +145,11 @@ pub struct Nest {
     pub cluster: Option<[i64; 2]>,
     /// The loop over a block's tiles.
     pub turns: Option<Turns>,
+    /// What it has of steps that are dealt out.
+    pub dealt: Option<Dealt>,
+    /// Whether two teams are to take them in turn, and those that do.
+    pub asks_for_turns: bool,
+    pub in_turn: Option<InTurn>,
     /// Extra leading dimensions that a buffer got.
     pub notes: Vec<String>,
     /// Next free variable.

@@ -13,6 +13,7 @@ use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
 use super::nest::{flag, int_list, is_staged, leaves, Loop, Nest, Node};
 use super::nested;
+use super::shared::is_shared;
 use super::steps::{sets, Steps};
 use crate::kernel::{Cond, Index, Stmt, Unroll};
 use crate::lower::index::{add, c, mul, rem};
@@ -133,13 +134,13 @@ fn plan(l: &Loop, nest: &Nest, program: &Program, cp_async: bool) -> Result<Opti
         written.insert(leaf.target);
         inside.insert(leaf.id);
     });
-    if !buffers.iter().all(|b| program.buffer(*b).scope.starts_with("shared")) {
+    if !buffers.iter().all(|b| is_shared(&program.buffer(*b).scope)) {
         return Err("its first stage does not only fill shared buffers");
     }
     if reads.iter().any(|b| written.contains(b) || buffers.contains(b)) || written.iter().any(|b| buffers.contains(b)) {
         return Err("its copies depend on what its arithmetic writes");
     }
-    if written.iter().any(|b| program.buffer(*b).scope.starts_with("shared")) {
+    if written.iter().any(|b| is_shared(&program.buffer(*b).scope)) {
         return Err("its arithmetic writes shared memory");
     }
     let mut outside = false;

@@ -40,10 +40,10 @@ impl Raster {
         }
     }
 
-    /// The order, and that of clusters of so many tiles along it and across.
-    pub fn by_clusters(self, [along, across]: [i64; 2]) -> (Raster, Raster) {
+    /// The order of clusters of so many tiles along it and across.
+    pub fn by_clusters(self, [along, across]: [i64; 2]) -> Raster {
         let group = (self.group + along - 1) / along;
-        (self, Raster { along: self.along / along, across: self.across / across, group })
+        Raster { along: self.along / along, across: self.across / across, group }
     }
 
     /// The line of a block's tile, and the place in it.

@@ -20,26 +20,52 @@ use super::emit::{guarded, Emitter};
 use super::error::LowerError;
 use super::group::{is_group, THREADS};
 use super::matrix::{LANES, LANE_TAG};
-use super::nest::{flag, leaves, Loop, LoopKind, Nest, Node, Thread};
+use super::nest::{flag, Loop, LoopKind, Nest, Node, Thread};
 use super::pipeline::{Form, Pipeline};
+use super::shared;
+use super::tensor_memory::Sums;
 use super::tma::{self, Tiles};
 use crate::kernel::{Array, ArrayId, Cond, Dim, GroupOp, Index, Role, Space, Stmt, Unroll};
 use crate::lower::index::{add, c, div, mul, rem, xor};
 use satune_ir::term::tensor::wgmma_conditions;
 use satune_ir::{BufferId, DType, Program, VarId};
 use satune_rewrites::keys;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
+
+/// A loop whose tiles a producer can bring.
+#[derive(Clone, Debug)]
+pub struct Brought {
+    v: VarId,
+    /// The loops around it, outermost first, with their laps.
+    outer: Laps,
+    /// Bytes of a lap.
+    bytes: u32,
+    places: u32,
+    /// How often a group of four warps says that a place is free.
+    arrivals: i64,
+}
+
+impl Brought {
+    /// Its variable.
+    pub fn variable(&self) -> VarId {
+        self.v
+    }
+
+    /// Whether it is gone through once in each lap of a loop, and that loop once.
+    pub fn is_once_in(&self, v: VarId) -> bool {
+        matches!(self.outer.as_slice(), [(outer, _)] if *outer == v)
+    }
+}
 
 /// A loop whose tiles a producer brings.
 #[derive(Clone, Debug)]
 pub struct Ring {
     /// One barrier for each place, complete when its tiles are there, and one when they have been read.
-    full: ArrayId,
-    empty: ArrayId,
-    /// The loops around it, outermost first, with their laps.
-    outer: Laps,
-    /// Bytes of a lap.
-    bytes: u32,
+    pub full: ArrayId,
+    pub empty: ArrayId,
+    /// Of teams that take turns: one for each, complete when it may begin.
+    pub order: Option<ArrayId>,
+    of: Brought,
 }
 
 /// Threads that meet: all that multiply, or one group of four warps of them.
@@ -49,30 +75,26 @@ pub struct Consumer {
     pub number: Index,
     /// How many they are.
     pub threads: u32,
+    /// The number of the thread's four warps, among all that multiply.
+    pub group: Index,
 }
 
 /// Loops, with their laps.
 type Laps = Vec<(VarId, i64)>;
 
 /// A lap of a ring's loop.
-struct Lap {
+pub(super) struct Lap {
     /// Its number.
-    number: Index,
+    pub number: Index,
     /// Its place in the ring, and the parity of the place's use.
-    place: Index,
-    parity: Index,
+    pub place: Index,
+    pub parity: Index,
     /// The place of the lap before, and when there is one.
-    before: Option<(Index, Cond)>,
+    pub before: Option<(Index, Cond)>,
 }
 
-/// The rings of a nest, where all pipelined loops are such; their barriers are behind the other shared arrays.
-pub fn rings(
-    nest: &Nest,
-    program: &Program,
-    pipelines: &HashMap<VarId, Pipeline>,
-    tiles: &Tiles,
-    (arrays, shared_bytes): (&mut Vec<Array>, &mut u32),
-) -> HashMap<VarId, Ring> {
+/// The loops of a nest whose tiles a producer can bring, where all pipelined loops are such.
+pub fn brought(nest: &Nest, program: &Program, pipelines: &HashMap<VarId, Pipeline>, tiles: &Tiles) -> Vec<Brought> {
     let mut found = Vec::new();
     let all = walk(nest, &nest.body, &mut Vec::new(), &mut |l, outer| {
         let Some(p) = pipelines.get(&l.var) else { return true };
@@ -80,12 +102,23 @@ pub fn rings(
         let Some(copies) = copies.filter(|_| matches!(p.form, Form::Ring(..)) && p.copies > 0) else { return false };
         let Some(outer) = outer else { return false };
         let bytes = copies.iter().map(|leaf| tiles.by_leaf[leaf].bytes(program)).sum::<i64>() as u32;
-        found.push((l.var, outer.clone(), bytes, p.slots() as u64));
+        let arrivals = if flag(&l.annotations, keys::ARRIVE_PER_WARP) { THREADS / LANES } else { 1 };
+        found.push(Brought { v: l.var, outer: outer.clone(), bytes, places: p.slots() as u32, arrivals });
         true
     });
-    if !all {
-        return HashMap::new();
+    if all {
+        found
+    } else {
+        Vec::new()
     }
+}
+
+/// Their rings, for so many teams; the barriers are behind the other shared arrays.
+pub fn rings(
+    brought: Vec<Brought>,
+    teams: i64,
+    (arrays, shared_bytes): (&mut Vec<Array>, &mut u32),
+) -> HashMap<VarId, Ring> {
     let mut array = |name: &str, number: usize, len: u64| {
         let name = if number == 0 { name.to_string() } else { format!("{name}_{number}") };
         let shared_offset = shared_bytes.next_multiple_of(8);
@@ -95,9 +128,10 @@ pub fn rings(
         ArrayId(arrays.len() as u32 - 1)
     };
     let mut rings = HashMap::new();
-    for (number, (v, outer, bytes, places)) in found.into_iter().enumerate() {
-        let [full, empty] = ["full", "empty"].map(|name| array(name, number, places));
-        rings.insert(v, Ring { full, empty, outer, bytes });
+    for (number, of) in brought.into_iter().enumerate() {
+        let [full, empty] = ["full", "empty"].map(|name| array(name, number, of.places.into()));
+        let order = (teams > 1).then(|| array("order", number, teams as u64));
+        rings.insert(of.v, Ring { full, empty, order, of });
     }
     rings
 }
@@ -159,7 +193,7 @@ fn groups_are_apart(nest: &Nest, program: &Program) -> bool {
 }
 
 fn is_shared(program: &Program, b: BufferId) -> bool {
-    program.buffer(b).scope.starts_with("shared")
+    shared::is_shared(&program.buffer(b).scope)
 }
 
 fn thread() -> Index {
@@ -174,43 +208,63 @@ impl Emitter<'_> {
 
     /// All of the kernel.
     pub(super) fn with_roles(&mut self) -> Result<Vec<Stmt>, LowerError> {
-        let groups = self.consumers() / THREADS;
+        let (groups, teams) = (self.consumers() / THREADS, self.nest.teams());
         let size = self.cluster.as_ref().map_or(1, Cluster::size);
         // In a cluster nobody reaches another's barriers before they are made, or leaves while another may.
         let meet = (size > 1).then_some(Stmt::Group(GroupOp::ClusterBarrier));
+        // Nor are sums in tensor memory freed that others read.
+        let end = (size > 1 || self.sums.is_some()).then_some(Stmt::Group(GroupOp::ClusterBarrier));
         let maps = 0..self.tiles.mapped.len() as u32;
         let mut begin: Vec<Stmt> = maps.map(|map| Stmt::Group(GroupOp::PrefetchMap { map })).collect();
-        let mut rings: Vec<(&VarId, &Ring)> = self.rings_of_tiles.iter().collect();
-        rings.sort_by_key(|(_, ring)| ring.full);
-        for (v, ring) in rings {
-            let arrivals = (size * groups * self.arrivals(*v)) as u32;
-            for place in 0..self.pipelines.get(v).map_or(0, Pipeline::slots) {
-                for (array, arrivals) in [(ring.full, 1), (ring.empty, arrivals)] {
-                    begin.push(Stmt::Group(GroupOp::BarrierInit { barrier: (array, c(place)), arrivals }));
-                }
+        let mut rings: Vec<&Ring> = self.rings_of_tiles.values().collect();
+        rings.sort_by_key(|ring| ring.full);
+        for ring in rings {
+            let mut init = |(array, arrivals), count: i64| {
+                begin.extend(
+                    (0..count).map(|at| Stmt::Group(GroupOp::BarrierInit { barrier: (array, c(at)), arrivals })),
+                );
+            };
+            // Instructions of one thread free a place, where they do it themselves.
+            let arrivals = if self.sums.is_some() { 1 } else { ring.of.arrivals };
+            for place in [(ring.full, 1), (ring.empty, (size * groups * arrivals) as u32)] {
+                init(place, ring.of.places.into());
             }
+            ring.order.into_iter().for_each(|order| init((order, groups as u32), teams));
         }
+        begin.extend(self.sums.iter().flat_map(|sums| sums.barriers(groups * teams)));
         begin.push(Stmt::Group(GroupOp::FenceBarrierInit));
         // The number of the block, which both roles know.
         let mut out = std::mem::take(&mut self.lets);
         out.extend(guarded(Cond::Eq(thread(), c(0)), begin));
-        out.push(meet.clone().unwrap_or(Stmt::Barrier));
+        out.extend(self.sums.iter().flat_map(Sums::allocate));
+        out.push(meet.unwrap_or(Stmt::Barrier));
+        out.extend(self.sums.iter().flat_map(Sums::found));
         let nest = self.nest;
         let produced = self.produced(&nest.body)?;
         let mut code = std::mem::take(&mut self.lets);
         code.extend(produced);
         let mut producer = guarded(Cond::Eq(thread(), c(0)), code);
-        producer.extend(meet.clone());
+        producer.extend(end.clone());
+        producer.extend(self.sums.iter().flat_map(Sums::free));
         // What the producer has computed, the consumers do not know.
         self.forget();
         let [x, y, z] = nest.extents(true);
-        let apart = groups > 1 && groups_are_apart(nest, self.program);
-        let var = apart.then(|| self.fresh());
-        let number = match var {
-            Some(var) => Index::Var(var),
-            None if groups == 1 => c(0),
-            None => Index::Sub(Box::new(div(thread(), x)), Box::new(c(1))),
+        let apart = groups > 1 && teams == 1 && groups_are_apart(nest, self.program);
+        let var = (apart || teams > 1).then(|| self.fresh());
+        let instance = var.map_or(c(0), Index::Var);
+        let number = match groups {
+            1 => c(0),
+            _ if apart => instance.clone(),
+            _ => {
+                let of_all = Index::Sub(Box::new(div(thread(), x)), Box::new(c(1)));
+                if teams > 1 {
+                    rem(of_all, groups)
+                } else {
+                    of_all
+                }
+            }
         };
+        self.env.extend(nest.in_turn.map(|turn| (turn.team, instance.clone())));
         for t in nest.threads.iter().filter(|t| t.block) {
             let index = match t.tag.rsplit('.').next() {
                 Some("x") => rem(thread(), x),
@@ -220,15 +274,16 @@ impl Emitter<'_> {
             };
             self.env.insert(t.var, index);
         }
-        let (instances, threads) = if apart { (groups, THREADS) } else { (1, self.consumers()) };
-        let number = if apart { number } else { c(0) };
-        self.role = Some(Consumer { number, threads: threads as u32 });
+        let (instances, threads) = if apart { (groups, THREADS) } else { (teams, self.consumers()) };
+        let group = if apart { instance.clone() } else { add(mul(instance.clone(), groups), number) };
+        self.role = Some(Consumer { number: instance, threads: threads as u32, group });
         let mut consumer = self.own_body()?;
-        consumer.extend(meet);
+        consumer.extend(end);
         let sums: i64 = self.arrays.iter().filter(|a| a.space.is_private()).map(words).sum();
         // Of one block all that a multiprocessor has.
         let alone = nest.min_blocks.is_none_or(|blocks| blocks == 1);
-        let registers = wgmma_conditions::dealt_registers(groups as u32, sums).filter(|_| alone);
+        let registers =
+            wgmma_conditions::dealt_registers((groups * teams) as u32, sums).filter(|_| alone && self.sums.is_none());
         let of_group = (THREADS / LANES) as u32;
         let producer = Role {
             name: "producer".into(),
@@ -250,24 +305,6 @@ impl Emitter<'_> {
         };
         out.push(Stmt::Roles(vec![producer, consumer]));
         Ok(out)
-    }
-
-    /// How often a group of four warps says that a place is free.
-    fn arrivals(&self, ring: VarId) -> i64 {
-        if self.annotated(ring, keys::ARRIVE_PER_WARP) {
-            THREADS / LANES
-        } else {
-            1
-        }
-    }
-
-    fn annotated(&self, ring: VarId, key: &str) -> bool {
-        let mut found = false;
-        walk(self.nest, &self.nest.body, &mut Vec::new(), &mut |l, _| {
-            found |= l.var == ring && flag(&l.annotations, key);
-            true
-        });
-        found
     }
 
     /// What the producer does of a list of statements.
@@ -303,8 +340,9 @@ impl Emitter<'_> {
             let barrier = (ring.full, lap.place.clone());
             let free =
                 GroupOp::WaitPhase { barrier: (ring.empty, lap.place.clone()), parity: xor(lap.parity.clone(), c(1)) };
-            let mut list =
-                [free, GroupOp::ArriveExpect { barrier: barrier.clone(), bytes: ring.bytes }].map(Stmt::Group).to_vec();
+            let mut list = [free, GroupOp::ArriveExpect { barrier: barrier.clone(), bytes: ring.of.bytes }]
+                .map(Stmt::Group)
+                .to_vec();
             let bound = [(l.var, lap.number.clone()), (p.slot, lap.place.clone())];
             for node in &l.body[..p.copies] {
                 let tile = tma::is_tile(node, &this.tiles).and_then(|leaf| this.tiles.by_leaf.get(&leaf).cloned());
@@ -323,9 +361,12 @@ impl Emitter<'_> {
             return Ok(Vec::new());
         };
         let compute = &l.body[p.copies..];
+        if self.multiplies_in_memory(compute) {
+            return self.issued(l, &p, &ring);
+        }
         let multiplies = compute.iter().all(is_group);
         let at_once = !multiplies || flag(&l.annotations, keys::EAGER_RELEASE);
-        let speaker = rem(thread(), THREADS / self.arrivals(l.var));
+        let speaker = rem(thread(), THREADS / ring.of.arrivals);
         let size = self.cluster.as_ref().map_or(1, Cluster::size);
         let free = |place: Index, also: Cond| {
             let barrier = (ring.empty, place);
@@ -339,15 +380,7 @@ impl Emitter<'_> {
             };
             guarded(crate::lower::index::all(vec![who, also]), vec![Stmt::Group(arrive)])
         };
-        let mut sums: BTreeSet<ArrayId> = BTreeSet::new();
-        leaves(compute, &mut |leaf| {
-            if leaf.instruction.is_some() {
-                sums.extend(self.places.get(&leaf.target).map(|(id, _)| *id));
-            }
-        });
-        let kept = self.kept(sums);
-        let mut out = if multiplies { kept.clone() } else { Vec::new() };
-        out.extend(self.laps_of_ring(l, &p, &ring, &|this, lap| {
+        let laps = self.laps_of_ring(l, &p, &ring, &|this, lap| {
             let full = GroupOp::WaitPhase { barrier: (ring.full, lap.place.clone()), parity: lap.parity.clone() };
             let mut list = vec![Stmt::Group(full)];
             let bound = [(l.var, lap.number.clone()), (p.slot, lap.place.clone())];
@@ -370,20 +403,29 @@ impl Emitter<'_> {
                 None => {}
             }
             Ok(list)
-        })?);
+        })?;
+        let kept = if multiplies { self.kept(&laps) } else { Vec::new() };
+        let mut out = kept.clone();
+        out.extend(self.when_it_is_its_turn(ring.order, &Cond::Eq(rem(thread(), THREADS), c(0)), laps));
         if !at_once {
             out.push(Stmt::Group(GroupOp::MatrixWait(0)));
-            out.extend(free(c((l.extent - 1) % p.slots()), Cond::True));
+            out.extend(free(self.last_place(l, &p), Cond::True));
         }
-        if multiplies {
-            out.extend(kept);
-        }
+        out.extend(kept);
         Ok(out)
+    }
+
+    /// The same, by the team whose code is emitted.
+    pub(super) fn own_turn(&self, ring: &Ring) -> Index {
+        match self.nest.in_turn {
+            Some(turn) => self.env.get(&turn.own).cloned().unwrap_or(c(0)),
+            None => self.laps_before(ring),
+        }
     }
 
     /// How often a ring's loop was gone through before.
     fn laps_before(&self, ring: &Ring) -> Index {
-        ring.outer.iter().fold(c(0), |sum, (v, extent)| {
+        ring.of.outer.iter().fold(c(0), |sum, (v, extent)| {
             let own = self.env.get(v).cloned().unwrap_or(c(0));
             add(mul(sum, *extent), own)
         })
@@ -391,13 +433,16 @@ impl Emitter<'_> {
 
     /// Code for each lap.
     #[allow(clippy::type_complexity)]
-    fn laps_of_ring(
+    pub(super) fn laps_of_ring(
         &mut self,
         l: &Loop,
         p: &Pipeline,
         ring: &Ring,
         code: &dyn Fn(&mut Self, &Lap) -> Result<Vec<Stmt>, LowerError>,
     ) -> Result<Vec<Stmt>, LowerError> {
+        if let Some(steps) = self.steps_of_piece(p, code) {
+            return steps;
+        }
         let (places, before) = (p.slots(), self.laps_before(ring));
         let (rounds, rest) = (l.extent / places, l.extent % places);
         let uses = |place: i64| rounds + i64::from(place < rest);

@@ -12,6 +12,11 @@ use std::collections::HashMap;
 /// Bytes below which a buffer keeps its own.
 const SMALL: u64 = 512;
 
+/// Whether buffers of a scope are in shared memory.
+pub fn is_shared(scope: &str) -> bool {
+    matches!(scope, "shared" | "shared.dyn")
+}
+
 /// A shared array.
 struct Item {
     buffer: BufferId,
@@ -60,12 +65,7 @@ pub fn place<'a>(
         }
         end = end.max(item.start.saturating_add(item.bytes));
     }
-    let fits = u32::try_from(end).ok().filter(|_| end <= most);
-    let Some(bytes) = fits else {
-        let list: Vec<String> =
-            items.iter().filter_map(|i| arrays.get(i.array).map(|a| format!("{} {}", a.name, i.bytes))).collect();
-        return Err(LowerError::SharedMemory { bytes: end, most, list: list.join(", ") });
-    };
+    let bytes = within(arrays, end, most)?;
     let mut sharing: HashMap<BufferId, Vec<BufferId>> = HashMap::new();
     for a in &items {
         if let Some(array) = arrays.get_mut(a.array) {
@@ -78,6 +78,18 @@ pub fn place<'a>(
         }
     }
     Ok((bytes, sharing))
+}
+
+/// What shared arrays take together, where a block has as much.
+///
+/// # Errors
+/// Where it has not.
+pub fn within(arrays: &[Array], bytes: u64, most: u64) -> Result<u32, LowerError> {
+    u32::try_from(bytes).ok().filter(|_| bytes <= most).ok_or_else(|| {
+        let of = |a: &Array| format!("{} {}", a.name, a.len.saturating_mul(u64::from(a.dtype.bytes())));
+        let list: Vec<String> = arrays.iter().filter(|a| a.space == Space::Shared).map(of).collect();
+        LowerError::SharedMemory { bytes, most, list: list.join(", ") }
+    })
 }
 
 /// First and last top-level statement that accesses each buffer.

@@ -32,7 +32,8 @@ pub struct Turns {
 impl Nest {
     /// Whether a thread's, or block's, number says what a statement accesses.
     pub fn uses(&self, leaf: &Leaf, t: &Thread) -> bool {
-        let by_tile = |turns: &Turns| turns.block == t.var && leaf.uses(turns.tile);
+        // Blocks have different pieces of a tile.
+        let by_tile = |turns: &Turns| turns.block == t.var && (self.pieces().is_some() || leaf.uses(turns.tile));
         leaf.uses(t.var) || self.turns.as_ref().is_some_and(by_tile)
     }
 }
@@ -42,7 +43,7 @@ impl Builder<'_> {
     pub(super) fn walkers(&self, l: &For, tag: &str, extent: i64, around: &Around) -> Option<i64> {
         match l.annotations.get(keys::PERSISTENT) {
             Some(Attr::Int(blocks)) if !around.bound && tag == "blockIdx.x" => {
-                Some(*blocks).filter(|n| (1..extent).contains(n))
+                Some(*blocks).filter(|n| self.nest.pieces().is_some() || (1..extent).contains(n))
             }
             _ => None,
         }
@@ -57,7 +58,7 @@ impl Builder<'_> {
         inside: &Around,
     ) -> Result<Vec<Node>, LowerError> {
         let block = self.thread("blockIdx.x", blocks, &l.var.name)?;
-        let most = (extent + blocks - 1) / blocks;
+        let most = self.nest.pieces().map_or((extent + blocks - 1) / blocks, |pieces| pieces.stream.pieces().1);
         // How many there are of a block is said where the loop is written.
         let count = Linear::of(most);
         self.nest.turns = Some(Turns { tile, turn: self.nest.fresh(most), most, block, blocks });
@@ -83,13 +84,20 @@ impl Emitter<'_> {
         code: &dyn Fn(&mut Self) -> Result<Vec<Stmt>, LowerError>,
     ) -> Option<Result<Vec<Stmt>, LowerError>> {
         let turns = self.nest.turns.filter(|turns| turns.tile == l.var)?;
+        if let Some(pieces) = self.pieces(&turns, code) {
+            return Some(pieces);
+        }
         let (var, tile) = (self.fresh(), self.fresh());
+        let own = Index::Var(var);
         // Clusters walk over tiles as their blocks do.
         let size = self.cluster.as_ref().map_or(1, Cluster::size);
         let (first, step) = (div(Index::BlockIdx(Dim::X), size), turns.blocks / size);
-        let own = add(first.clone(), mul(Index::Var(var), step));
-        let value = self.numbered(&own);
-        let bound = [(turns.turn, Index::Var(var)), (turns.tile, Index::Var(tile))];
+        let left = div(Index::Sub(Box::new(c(l.extent / size + step - 1)), Box::new(first.clone())), step);
+        let count = if l.extent % turns.blocks == 0 { c(turns.most) } else { left };
+        let (turn, extent) = self.every_other(&own, count);
+        let value = self.numbered(&add(first, mul(turn.clone(), step)));
+        let mut bound = vec![(turns.turn, turn), (turns.tile, Index::Var(tile))];
+        bound.extend(self.nest.in_turn.map(|turn| (turn.own, own)));
         let inside = self.with_all(&bound, |this| code(this));
         Some(inside.map(|inside| {
             if inside.is_empty() {
@@ -97,8 +105,6 @@ impl Emitter<'_> {
             }
             let mut body = vec![Stmt::Let { var: tile, name: "tile".into(), value }];
             body.extend(inside);
-            let left = || div(Index::Sub(Box::new(c(l.extent / size + step - 1)), Box::new(first)), step);
-            let extent = if l.extent % turns.blocks == 0 { c(turns.most) } else { left() };
             vec![Stmt::For { var, name: "turn".into(), start: c(0), extent, unroll: Unroll::No, body }]
         }))
     }

@@ -8,7 +8,7 @@
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::tensor_memory::Sums;
 use super::*;
-use crate::kernel::{Descriptor, GroupOp, Image, Left, Role, TensorMap, Wgmma};
+use crate::kernel::{Descriptor, GroupOp, Left, Role, TensorMap, Wgmma};
 use satune_ir::term::tensor::{wgmma_conditions, Boxes, StreamK};
 use satune_ir::term::{Axis, Side as Factor};
 
@@ -127,22 +127,6 @@ impl Side {
     }
 }
 
-/// The map of a gathered factor, in boxes of so many elements of a row and rows.
-fn map_of_boxes(array: ArrayId, boxes: &Boxes, tile: [i64; 2]) -> TensorMap {
-    TensorMap {
-        array,
-        dims: boxes.extents.iter().map(|d| *d as u64).collect(),
-        strides: boxes.strides.iter().map(|d| *d as u64).collect(),
-        tile: tile.map(|t| t as u32),
-        image: boxes.images.as_ref().map(|images| Image {
-            lower: images.corners.iter().map(|corners| corners[0] as i32).collect(),
-            upper: images.corners.iter().map(|corners| corners[1] as i32).collect(),
-            steps: images.steps.iter().map(|step| *step as u32).collect(),
-        }),
-        swizzle: true,
-    }
-}
-
 /// A tile of C.
 pub(super) struct Work {
     /// First row and column.
@@ -249,7 +233,7 @@ impl<'p> Pipeline<'p> {
             |array, gathered: &Option<Boxes>, across: bool, extent: i64, (tile, span): (i64, i64), sharing: i64| {
                 let one = [span, if across { k } else { tile } / sharing];
                 match (gathered, across) {
-                    (Some(boxes), _) => map_of_boxes(array, boxes, one),
+                    (Some(boxes), _) => TensorMap::of_boxes(array, boxes, one.map(|t| t as u32)),
                     (None, true) => map(array, [extent, gemm.batch * gemm.k], one),
                     (None, false) => map(array, [gemm.k, gemm.batch * extent], one),
                 }
@@ -264,7 +248,7 @@ impl<'p> Pipeline<'p> {
         if is_tma && !wgmma_conditions::by_rows(gemm) {
             let line = wgmma_conditions::box_line(gemm.output);
             maps.push(match (&places, gemm.c_transposed) {
-                (Some(boxes), _) => map_of_boxes(params.out, boxes, [line, plan.op.rows()]),
+                (Some(boxes), _) => TensorMap::of_boxes(params.out, boxes, [line, plan.op.rows()].map(|t| t as u32)),
                 (None, false) => map(params.out, [gemm.n, gemm.batch * gemm.m], [line, plan.op.rows()]),
                 (None, true) => map(params.out, [gemm.m, gemm.batch * gemm.n], [line, n]),
             });

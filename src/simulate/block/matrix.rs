@@ -5,7 +5,7 @@ use super::warp::tf32;
 use super::{Fault, FaultKind, Mask, Runner};
 use crate::kernel::{ArrayId, Descriptor, GroupOp, Left, Space, Wgmma};
 use crate::simulate::memory::round;
-use satune_ir::term::tensor::{wgmma_conditions, Fragment, Mma};
+use satune_ir::term::tensor::{wgmma_conditions, Fragment, GroupMma, Mma};
 use satune_ir::DType;
 use std::collections::VecDeque;
 
@@ -195,13 +195,15 @@ impl Runner<'_> {
 
     /// The rows of A that four warps hold.
     fn held_rows(&mut self, op: Wgmma, (array, at): (ArrayId, i64), first: usize) -> Result<Vec<f64>, Fault> {
-        if self.kernel.array(array).dtype != op.operand || !op.a_held {
+        let Some(of_warp) =
+            GroupMma::of_warp(op.operand).filter(|_| self.kernel.array(array).dtype == op.operand && op.a_held)
+        else {
             return Err(self.machine("a wgmma with A in registers of another type".into()));
-        }
+        };
         if !self.now.matrix.accumulators.contains(&array) {
             self.now.matrix.accumulators.push(array);
         }
-        let (places, k) = (op.of_warp().places(Fragment::A), op.k() as usize);
+        let (places, k) = (of_warp.places(Fragment::A), op.k() as usize);
         let count = places.len() as u32 / 32;
         let mut rows = vec![0.0; 64 * k];
         for t in 0..128_u32 {

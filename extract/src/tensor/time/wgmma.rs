@@ -41,7 +41,7 @@ const PER_TURNED: f64 = 16.0;
 pub fn group_clocks(types: [DType; 2], [n, k]: [u32; 2], gpu: &Descriptor) -> Option<[f64; 2]> {
     let rates = gpu.tensor?;
     let rate = rates.of(types) * rates.wgmma_share;
-    let rows = f64::from(GroupMma::Wgmma.rows() as u32 / 4);
+    let rows = GroupMma::Wgmma.rows_of_warp() as f64;
     let has = GroupMma::of(gpu.arch_number()) == Some(GroupMma::Wgmma) && gpu.tma;
     (rate > 0.0 && has).then(|| [2.0 * rows * f64::from(n) * f64::from(k) / rate, 1.0])
 }

@@ -59,12 +59,14 @@ const RANK: usize = 5;
 
 /// What part of a matrix boxes are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    /// The axes: of a factor the one beside k, and k; of a result m and n.
+pub struct Part {
+    /// The axis along which it has `rows`: of a factor the one beside k, of a result m.
     pub own: Axis,
+    /// The other axis: of a factor k, of a result n.
     pub other: Axis,
-    /// Boxes begin at multiples of `rows` along the own axis, and of `columns` along the other.
+    /// Boxes begin at multiples of so many values along the own axis.
     pub rows: i64,
+    /// And of so many along the other.
     pub columns: i64,
     /// The own axis runs along memory, not the other.
     pub across: bool,
@@ -94,7 +96,7 @@ impl Boxes {
     ///
     /// # Errors
     /// Why the TMA cannot bring such parts.
-    pub(super) fn of_factor(factor: &GatheredMatrix, part: Part) -> Result<Boxes, &'static str> {
+    pub fn of_factor(factor: &GatheredMatrix, part: Part) -> Result<Boxes, &'static str> {
         let digits = Digits::of(factor, part)?;
         digits.whole_chunks(digits.pixels().or_else(|why| digits.tile().map_err(|_| why))?)
     }
@@ -103,7 +105,7 @@ impl Boxes {
     ///
     /// # Errors
     /// Why the TMA cannot store such parts.
-    pub(super) fn of_result(result: &GatheredMatrix, part: Part) -> Result<Boxes, &'static str> {
+    pub fn of_result(result: &GatheredMatrix, part: Part) -> Result<Boxes, &'static str> {
         let digits = Digits::of(result, part)?;
         digits.whole_chunks(digits.tile()?)
     }

@@ -1,4 +1,6 @@
 //! The instructions with which some warps together multiply tiles in shared memory, which descriptors say.
+use super::Mma;
+use crate::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -47,6 +49,12 @@ impl GroupMma {
             GroupMma::Wgmma => 64,
             GroupMma::Tcgen05 => 128,
         }
+    }
+
+    /// The instruction of a warp in whose registers A's rows are where `wgmma` has them, of operands of a type.
+    pub fn of_warp(operand: DType) -> Option<Mma> {
+        // Both take 32 bytes along k.
+        Mma::SYNC.into_iter().find(|op| op.operand() == operand && op.k() * operand.bytes() == 32)
     }
 
     /// Rows of an instruction that are one warp's.

@@ -19,7 +19,7 @@ mod stream_k;
 mod wgmma;
 mod wmma;
 
-pub use boxes::{BoxIndex, Boxes, Images, BEYOND};
+pub use boxes::{BoxIndex, Boxes, Images, Part as BoxPart, BEYOND};
 pub use epilogue::{Epilogue, Read};
 pub use error::TensorError;
 pub use gathered::GatheredMatrix;
