@@ -10,9 +10,8 @@ pub use torch::{torch_extension, Extension, Tensor, TorchError};
 use calls::Calls;
 
 use crate::cuda::function_name;
-use crate::kernel::{Array, Kernel};
+use crate::kernel::Kernel;
 use crate::lower::safe;
-use crate::lower::wgmma::{Operand, TensorModule};
 
 /// How a kernel is launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,21 +55,6 @@ impl Launch {
             shared_bytes: kernel.dynamic_shared_bytes(),
             arguments,
         }
-    }
-
-    /// The launches of a module.
-    pub fn of_module(module: &TensorModule) -> Vec<Launch> {
-        let name = |(operand, array): (&Operand, &Array)| match operand {
-            Operand::A => "A".to_string(),
-            Operand::B => "B".into(),
-            Operand::C => "C".into(),
-            // As the kernel calls it: parameters are its first arrays.
-            Operand::Read(_) => array.name.clone(),
-            Operand::Between(number) => module.workspaces.get(*number).map_or("", |between| between.name).into(),
-        };
-        let names =
-            |(kernel, list): (&Kernel, &Vec<Operand>)| list.iter().zip(&kernel.arrays).map(name).collect::<Vec<_>>();
-        module.kernels.iter().zip(&module.args).map(|(k, list)| Launch::of(k, &names((k, list)))).collect()
     }
 }
 

@@ -1,9 +1,5 @@
 //! From a decision to kernels, by the one way through the house: the plan's trace of primitives is replayed on the source
 //! program, under the legality of each primitive, and the scheduled program is lowered.
-mod tensor;
-
-pub use tensor::{generate, GenerateError};
-
 use crate::agreement::{self, Agreement, Spread};
 use crate::kernel::Kernel;
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
@@ -43,9 +39,6 @@ pub enum ScheduledError {
     /// The schedule belongs to another kind of problem.
     #[error("the schedule is one of streaming blocks, and the problem a contraction")]
     Kind,
-    /// The generator of tensor-core kernels refuses.
-    #[error(transparent)]
-    Generate(#[from] GenerateError),
     /// A schedule on tensor cores has no trace.
     #[error(transparent)]
     Untraced(#[from] space::Untraced),
@@ -153,7 +146,7 @@ pub fn of_schedule(
     match schedule {
         Schedule::Cores(plan) => of_plan(source, plan, contraction, options),
         Schedule::Stream(_) => Err(ScheduledError::Kind),
-        Schedule::Mma(_) | Schedule::Wgmma(_) => tensor::of_schedule(source, schedule, contraction, options),
+        Schedule::Mma(_) | Schedule::Wgmma(_) => of_trace(source, space::tensor_trace(schedule, contraction)?, options),
     }
 }
 
@@ -170,50 +163,23 @@ pub fn of_plan(
     of_trace(source, space::trace(plan, contraction), options)
 }
 
-/// Replays a trace on its source program, checks that a GPU can run the result ([`gpu_check`]), and lowers it. A program on
-/// `wgmma`, or of bytes across k, is read as a plan, and a generator makes its kernels.
+/// Replays a trace on its source program, checks that a GPU can run the result ([`gpu_check`]), and lowers it.
 ///
 /// # Errors
 /// See [`ScheduledError`].
 pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
-    of_trace_after(source, &Trace::default(), trace, options)
-}
-
-/// [`of_trace`], whose first calls inline blocks and split reductions, before any kernel has its loops.
-///
-/// # Errors
-/// See [`ScheduledError`].
-pub fn of_trace_after(
-    source: &Program,
-    first: &Trace,
-    trace: Trace,
-    options: &LowerOptions,
-) -> Result<Scheduled, ScheduledError> {
     let program = replayed(source, &trace)?;
-    of_program(source, first, (trace, program), options)
+    of_program((trace, program), options)
 }
 
-/// What [`of_trace_after`] makes of a scheduled program, whatever scheduled it.
+/// What [`of_trace`] makes of a scheduled program, whatever scheduled it.
 ///
 /// # Errors
 /// See [`ScheduledError`].
-pub fn of_program(
-    source: &Program,
-    first: &Trace,
-    (trace, program): (Trace, Program),
-    options: &LowerOptions,
-) -> Result<Scheduled, ScheduledError> {
-    if space::on_tensor_cores(&program) {
-        return tensor::of_program(source, &replayed(source, first)?, (trace, program), options);
-    }
-    let module = lowered(&program, options)?;
+pub fn of_program((trace, program): (Trace, Program), options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
+    gpu_check::check(&program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
+    let module = lower(&program, options)?;
     Ok(Scheduled { trace, program, module })
-}
-
-/// Kernels of a program that a GPU can run, statement by statement.
-fn lowered(program: &Program, options: &LowerOptions) -> Result<Module, ScheduledError> {
-    gpu_check::check(program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
-    Ok(lower(program, options)?)
 }
 
 /// The program that a trace makes.

@@ -283,8 +283,8 @@ fn of_program(
             return of_plan(problem, &plan, gpu, go_on);
         }
     }
-    let (first, made) = (Trace::default(), (Trace::default(), program.clone()));
-    let scheduled = scheduled::of_program(problem.program(), &first, made, &scheduled::options(gpu));
+    let made = (Trace::default(), program.clone());
+    let scheduled = scheduled::of_program(made, &scheduled::options(gpu));
     let scheduled = scheduled.map_err(|e| match e {
         ScheduledError::Limits(e) => e.detail.clone(),
         other => other.to_string(),

@@ -69,10 +69,10 @@ impl TensorMap {
         }
     }
 
-    /// Elements of the parameter, gaps between rows included.
+    /// Elements of the parameter up to its last one, gaps between rows included.
     pub fn spanned(&self) -> u64 {
         let steps = std::iter::once(1).chain(self.strides.iter().copied());
-        self.dims.iter().zip(steps).map(|(extent, step)| extent * step).max().unwrap_or(0)
+        self.dims.iter().zip(steps).map(|(extent, step)| extent.saturating_sub(1) * step).sum::<u64>() + 1
     }
 
     /// Bytes of a box.

@@ -4,7 +4,7 @@ use crate::lower::program::LowerOptions;
 use crate::scheduled::{self, Checked, Reduced, Scheduled, ScheduledError};
 use satune_ir::term::stream::{StreamPlan, Streams};
 use satune_ir::Program;
-use satune_rewrites::space::stream::{becomes, streams_of, trace};
+use satune_rewrites::space::stream::{streams_of, trace};
 
 /// Kernels of a plan.
 ///
@@ -16,7 +16,7 @@ pub fn scheduled(
     problem: &Streams,
     options: &LowerOptions,
 ) -> Result<Scheduled, ScheduledError> {
-    scheduled::of_trace_after(source, &becomes(plan, problem), trace(plan, problem)?, options)
+    scheduled::of_trace(source, trace(plan, problem)?, options)
 }
 
 /// A plan's kernels on a small problem.

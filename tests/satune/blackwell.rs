@@ -1,15 +1,13 @@
 //! Kernels on `tcgen05`: simulated bit for bit, compiled for sm_100a, and their PTX executed.
 use crate::compiles::compile;
-use crate::executed::{all_right, right};
+use crate::executed::all_right;
 use crate::hopper::small as on_wgmma;
 use crate::support::some_of;
 use crate::synchronisation::without;
-use crate::tensor::{check, lower_written, relu_and_residual, run};
+use crate::tensor::plans::*;
+use crate::tensor::{check_plan, relu_and_residual, run};
 use satune::compile::Job;
 use satune::kernel::{GroupOp, Stmt, TensorMemoryOp};
-use satune::lower::wgmma::*;
-use satune::operators;
-use satune::workload::Workload;
 use satune_ir::term::tensor::{GroupMma, TensorError};
 use satune_ir::term::Schedule;
 use satune_ir::DType;
@@ -45,21 +43,9 @@ fn layouts_types_and_schedules_are_exact() {
     for (plan, operand, output, layouts, shape) in cases {
         for layout in layouts {
             let g = Gemm::plain("gemm", shape, operand, output, layout);
-            check(&g, &lower_wgmma(&g, &plan).unwrap_or_else(|e| panic!("{plan:?}: {e}")));
-            written(&g, &plan);
+            check_plan(&g, &plan);
         }
     }
-}
-
-/// A plan's program, lowered as it is written, is right.
-fn written(g: &Gemm, plan: &WgmmaPlan) {
-    let module = lower_written(g, &Schedule::Wgmma(plan.clone())).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
-    check(g, &module);
-    let kernel = &module.kernels[module.main];
-    let notes = kernel.notes.join("\n");
-    assert!(kernel.body.iter().any(|s| matches!(s, Stmt::Roles(_))), "{plan:?}\n{notes}");
-    assert_eq!((kernel.grid[0], kernel.cluster), (plan.grid(g) as u32, plan.cluster_size()), "{plan:?}\n{notes}");
-    assert!(i64::from(kernel.shared_bytes) <= plan.shared_bytes(g), "{plan:?}: {}", kernel.shared_bytes);
 }
 
 /// Results of all ways to memory: lines of rows, of columns, of narrow types, box by box, rows that are no multiples of 16 bytes.
@@ -88,20 +74,17 @@ fn results_leave_every_way() {
         if operand != DType::I8 {
             relu_and_residual(&mut g, 2.0, 1.0);
         }
-        let total = check(&g, &lower_wgmma(&g, &plan).unwrap_or_else(|e| panic!("{plan:?}: {e}"))).total;
+        let total = check_plan(&g, &plan).total;
         let more = if output.bytes() == 4 { 2 * total.shared_stores } else { 0 };
         assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal + more, "{plan:?} {output:?}");
-        written(&g, &plan);
     }
     // The transposed product: rows of the result are columns of memory.
     for store in [TileStore::Direct, TileStore::Tma] {
         let plan = WgmmaPlan { swapped: true, store, ..small(1, 48) };
         let g = Gemm::plain("gemm", [40, 200, 136], DType::F16, DType::F16, "NT");
-        check(&g, &lower_wgmma(&g, &plan).unwrap());
-        written(&g, &plan);
+        check_plan(&g, &plan);
         let g = Gemm { batch: 2, ..Gemm::plain("gemm", [48, 256, 64], DType::BF16, DType::BF16, "NT") };
-        check(&g, &lower_wgmma(&g, &plan).unwrap());
-        written(&g, &plan);
+        check_plan(&g, &plan);
     }
 }
 
@@ -132,13 +115,12 @@ fn each_synchronisation_is_needed() {
         ("the end", |s| matches!(s, Stmt::Group(GroupOp::TensorMemory(TensorMemoryOp::Free { .. })))),
         ("the beginning", |s| matches!(s, Stmt::Group(GroupOp::TensorMemory(TensorMemoryOp::Allocate { .. })))),
     ];
-    for module in [lower_wgmma(&g, &plan).unwrap(), lower_written(&g, &Schedule::Wgmma(plan)).unwrap()] {
-        assert!(run(&g, &module).is_ok());
-        for (what, part) in parts {
-            let mut broken = module.clone();
-            assert!(without(&mut broken.kernels[module.main].body, &part) > 0, "{what}");
-            assert!(run(&g, &broken).is_err(), "without {what}");
-        }
+    let module = lower_wgmma(&g, &plan).unwrap();
+    assert!(run(&g, &module).is_ok());
+    for (what, part) in parts {
+        let mut broken = module.clone();
+        assert!(without(&mut broken.kernels[module.main].body, &part) > 0, "{what}");
+        assert!(run(&g, &broken).is_err(), "without {what}");
     }
 }
 
@@ -169,10 +151,6 @@ fn products_are_right_by_their_ptx() {
     for (operator, plan) in some_of(cases, 6) {
         let schedule = Schedule::Wgmma(plan);
         println!("{operator}: {}", schedule.describe().join("; "));
-        let problem = operators::parse(operator).unwrap();
-        let program = problem.scheduled(&schedule, &Default::default()).unwrap().program;
-        let module = satune::lower::program::lower(&program, &Default::default()).unwrap();
-        right(&problem.program, &module, "100a", operator);
         all_right("100a", &[(operator, schedule)]);
     }
 }
@@ -201,14 +179,11 @@ fn large_tiles_compile_without_spills() {
     for (name, operand, output, plan) in some_of(plans, 4) {
         let g = Gemm::plain(name, [4096, 4096, 4096], operand, output, "NT");
         let module = lower_wgmma(&g, &plan).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let written = lower_written(&g, &Schedule::Wgmma(plan)).unwrap_or_else(|e| panic!("{name}: {e}"));
-        for (name, module) in [(name.to_string(), module), (format!("{name}_written"), written)] {
-            let source = satune::cuda::print(&module.kernels[module.main]);
-            if let Some(folder) = std::env::var_os("SATUNE_TEST_TEXT") {
-                std::fs::write(std::path::Path::new(&folder).join(format!("{name}.cu")), &source).unwrap();
-            }
-            jobs.push(Job { name, source, arch: "sm_100a".into() });
+        let source = satune::cuda::print(&module.kernels[0]);
+        if let Some(folder) = std::env::var_os("SATUNE_TEST_TEXT") {
+            std::fs::write(std::path::Path::new(&folder).join(format!("{name}.cu")), &source).unwrap();
         }
+        jobs.push(Job { name: name.into(), source, arch: "sm_100a".into() });
     }
     for (kernel, job) in compile(&jobs).iter().zip(&jobs) {
         println!("{}: {} registers", job.name, kernel.registers);

@@ -24,7 +24,7 @@ use serde_json::json;
 
 /// The kernels of a scheduled program are right for its source.
 fn lowered(told: &str, source: &Program, program: &Program, gpu: &Descriptor) {
-    let made = of_program(source, &Trace::default(), (Trace::default(), program.clone()), &options(gpu))
+    let made = of_program((Trace::default(), program.clone()), &options(gpu))
         .unwrap_or_else(|e| panic!("{told}: {e}\n{}", tvmscript::print(program)));
     let checked = check(source, &made, seed()).unwrap_or_else(|e| panic!("{told}: {e}\n{}", tvmscript::print(program)));
     assert!(checked.total.matrix > 0, "{told}: nothing is multiplied on tensor cores");

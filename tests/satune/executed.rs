@@ -3,6 +3,7 @@
 use crate::compiles::compile;
 use crate::hopper::{clustered, small as wgmma, stream};
 use crate::support::{h200, kernels_of, samples, space};
+use crate::tensor::plans::*;
 use crate::tensor::{arch_of, small as mma};
 use rand::rngs::StdRng;
 use rand::SeedableRng;
@@ -10,7 +11,6 @@ use satune::compile::Job;
 use satune::execute::{execute_whole, Executed, InputKind};
 use satune::kernel::Mma;
 use satune::lower::program::{lower, Module};
-use satune::lower::wgmma::*;
 use satune::streaming::StreamProblem;
 use satune::workload::{Explorable, Workload};
 use satune::{operators, scheduled, streaming};

@@ -2,10 +2,10 @@
 use crate::compiles::compile;
 use crate::support::some_of;
 use crate::synchronisation::without;
-use crate::tensor::{check, run};
+use crate::tensor::plans::*;
+use crate::tensor::{check, check_plan, run};
 use satune::compile::{hot_loop_mix, Job, Mix};
 use satune::kernel::{GroupOp, Stmt};
-use satune::lower::wgmma::*;
 use satune::simulate::Counts;
 use satune_ir::DType;
 
@@ -104,13 +104,13 @@ fn layouts_types_and_schedules_are_exact() {
     for (plan, operand, output, layouts, shape) in cases() {
         for layout in layouts {
             let g = Gemm::plain("gemm", shape, operand, output, layout);
-            check(&g, &lower_wgmma(&g, &plan).unwrap());
+            check_plan(&g, &plan);
         }
         if operand == DType::F16 && output == DType::F16 {
             // Sums below 2048 are exact.
             let shape = [shape[0], shape[1], shape[2].min(256)];
             let g = Gemm { f16_sums: true, ..Gemm::plain("gemm", shape, operand, output, layouts[0]) };
-            check(&g, &lower_wgmma(&g, &plan).unwrap());
+            check_plan(&g, &plan);
         }
     }
 }
@@ -139,7 +139,7 @@ fn stored_by_the_tma(output: DType) -> Vec<Counts> {
         let f16_sums = shape[0] % 64 != 0;
         let mut g = Gemm { f16_sums, ..Gemm::plain("gemm", shape, DType::F16, output, "NT") };
         crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
-        check(&g, &lower_wgmma(&g, &plan).unwrap()).total
+        check_plan(&g, &plan).total
     });
     counted.into()
 }
@@ -163,7 +163,7 @@ fn pairs_of_32_bits_take_twice_the_wavefronts() {
     // Sums of bytes' products, too.
     let g = Gemm::plain("gemm", [150, 136, 144], DType::I8, DType::I32, "NT");
     let plan = WgmmaPlan { store: TileStore::Boxes, tile: [64, 128, 128], ..small(1, 64) };
-    check(&g, &lower_wgmma(&g, &plan).unwrap());
+    check_plan(&g, &plan);
 }
 
 /// Pairs of bytes, and of whole numbers of 16 bits, meet in no banks.
@@ -184,7 +184,7 @@ fn narrow_whole_numbers_leave_by_the_tma() {
     for (plan, output, shape) in cases {
         // Of small sums, which the narrow types hold.
         let g = Gemm::plain("gemm", shape, DType::I8, output, "NT");
-        let total = check(&g, &lower_wgmma(&g, plan).unwrap()).total;
+        let total = check_plan(&g, plan).total;
         assert!(total.shared_stores > 0 && total.matrix_moves == 0);
         assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal, "{output:?}");
     }
@@ -253,7 +253,7 @@ fn consumers_in_turn_are_exact_and_need_their_order() {
         WgmmaPlan { arrive_per_warp: true, stages: 2, ..base.clone() },
         WgmmaPlan { split_k: 2, blocks: Some(3), ..base.clone() },
     ] {
-        check(&g, &lower_wgmma(&g, &plan).unwrap());
+        check_plan(&g, &plan);
     }
     let module = lower_wgmma(&g, &base).unwrap();
     let order = module.kernels[0].arrays.iter().position(|a| a.name == "order").unwrap() as u32;
@@ -305,11 +305,10 @@ fn clusters_with_multicast_are_exact() {
     for (plan, layouts, shape) in cases {
         for layout in layouts {
             let g = Gemm::plain("gemm", shape, DType::F16, DType::F16, layout);
-            let module = lower_wgmma(&g, &plan).unwrap();
-            let shared = check(&g, &module);
+            let shared = check_plan(&g, &plan);
             // Alone, each block reads all of its tiles.
             let alone = WgmmaPlan { cluster: [1, 1], ..plan.clone() };
-            let alone = check(&g, &lower_wgmma(&g, &alone).unwrap());
+            let alone = check_plan(&g, &alone);
             let part = 1.0 / f64::from(plan.cluster[0]) + 1.0 / f64::from(plan.cluster[1]);
             let read = |r: &satune::simulate::Report| r.total.global_load_sectors as f64;
             if shape[0] % 64 == 0 && shape[2] % 64 == 0 && plan.tile[0] == plan.tile[1] && plan.split_k == 1 {
@@ -344,9 +343,9 @@ pub fn shared_steps() -> [(WgmmaPlan, &'static str, [i64; 3], DType); 7] {
 fn shared_steps_are_exact() {
     for (plan, layout, shape, output) in shared_steps() {
         let mut g = Gemm::plain("gemm", shape, DType::F16, output, layout);
-        check(&g, &lower_wgmma(&g, &plan).unwrap());
+        check_plan(&g, &plan);
         crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
-        check(&g, &lower_wgmma(&g, &plan).unwrap());
+        check_plan(&g, &plan);
     }
     let g = Gemm::plain("gemm", [128, 128, 320], DType::F16, DType::F16, "NT");
     let refused = |plan: WgmmaPlan| lower_wgmma(&g, &plan).map(|_| ()).unwrap_err().to_string();

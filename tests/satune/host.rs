@@ -1,8 +1,11 @@
 //! Host code: C headers are compiled with a driver that only writes down what it is asked, operators of PyTorch with the
 //! interfaces that they use, and where there is a PyTorch they are built, loaded and asked for shapes.
-use crate::tensor::lower_mma;
+use crate::tensor::plans::*;
+use crate::tensor::{lower_mma, of_program};
 use satune::host::{c_header, torch_extension, Argument, Extension, Launch, Map, Tensor};
-use satune::lower::wgmma::*;
+use satune::kernel::{Array, Kernel};
+use satune::workload::Workload;
+use satune_ir::term::Schedule;
 use satune_ir::DType;
 use std::process::Command;
 
@@ -56,12 +59,27 @@ static CUresult cuLaunchKernel(CUfunction f, int gx, int gy, int gz, int bx, int
 }
 "#;
 
+/// The launches of a module.
+fn launches(module: &TensorModule) -> Vec<Launch> {
+    let names = |kernel: &Kernel, list: &[Operand]| -> Vec<String> {
+        let name = |(operand, array): (&Operand, &Array)| match operand {
+            Operand::A => "A".to_string(),
+            Operand::B => "B".into(),
+            Operand::C => "C".into(),
+            Operand::Read(_) => array.name.clone(),
+            Operand::Between(number) => module.workspaces[*number].name.clone(),
+        };
+        list.iter().zip(&kernel.arrays).map(name).collect()
+    };
+    module.kernels.iter().zip(&module.args).map(|(k, list)| Launch::of(k, &names(k, list))).collect()
+}
+
 /// What the launches ask of the driver.
 fn asked(module: &TensorModule, pointers: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let bytes: Vec<(String, u64)> = module.workspaces.iter().map(|w| (w.name.to_string(), w.bytes())).collect();
-    std::fs::write(at("gemm.h"), c_header("gemm", &Launch::of_module(module), &bytes)).unwrap();
+    std::fs::write(at("gemm.h"), c_header("gemm", &launches(module), &bytes)).unwrap();
     std::fs::write(at("cuda.h"), DRIVER).unwrap();
     // What depends on the buffers is asked for once, however often is launched.
     let main = format!(
@@ -96,20 +114,20 @@ fn tensor_maps_and_launches_are_what_the_kernel_needs() {
     let text = asked(&module, "1, 2, 3");
     assert_eq!(
         text,
-        "gemm shared 213040
+        "main_kernel shared 213040
 map 1 of 1: 4096 x 2048, pitch 4096, box 128 x 64 by 2, swizzle 1
 map 2 of 1: 8192 x 2048, pitch 4096, box 256 x 64 by 2, swizzle 1
 map 3 of 1: 4096 x 8192, pitch 16384, box 64 x 64 by 2, swizzle 1
-gemm<<<132 1 1, 384 1 1, 213040>>> 1
-gemm<<<132 1 1, 384 1 1, 213040>>> 1
+main_kernel<<<132 1 1, 384 1 1, 213040>>> 1
+main_kernel<<<132 1 1, 384 1 1, 213040>>> 1
 "
     );
     // Pixels of images, of which every other column and row has a window of 3 x 3, with a padding of 1.
     let layer = satune::operators::parse("conv2d:2,15,16,128,64,3,3,bf16,stride=2,pad=1,out=bf16").unwrap();
     let g = Gemm::of(&layer.contraction).unwrap();
     let few = WgmmaPlan { tile: [128, 64, 64], blocks: None, ..plan.clone() };
-    let module = lower_wgmma(&g, &few).unwrap();
-    let text = asked(&module, "1, 2, 3");
+    let made = layer.scheduled(&Schedule::Wgmma(few), &Default::default()).unwrap();
+    let text = asked(&of_program(&g, made.module), "1, 2, 3");
     let images = "images 1 of 1: 128 by 1 16 by 2 15 by 2 2 by 1, pitch 256, pitch 4096, pitch 61440, from -1 to -2, from -1 to -1, \
                   64 channels of 128 pixels, swizzle 1\n";
     assert!(text.contains(images), "{text}");
@@ -119,11 +137,11 @@ gemm<<<132 1 1, 384 1 1, 213040>>> 1
     let text = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3");
     assert_eq!(
         text,
-        "gemm shared 147504
+        "main_kernel shared 147504
 map 1 of 3: 256 x 1024, pitch 1024, box 128 x 128 by 2, swizzle 1
 map 2 of 3: 512 x 1024, pitch 1024, box 256 x 128 by 2, swizzle 1
-gemm<<<4 1 1, 384 1 1, 147504>>> 1
-gemm<<<4 1 1, 384 1 1, 147504>>> 1
+main_kernel<<<4 1 1, 384 1 1, 147504>>> 1
+main_kernel<<<4 1 1, 384 1 1, 147504>>> 1
 "
     );
 }

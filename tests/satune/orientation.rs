@@ -1,10 +1,10 @@
 //! Tensor-core kernels of transposed products (swapped operands), of results by columns, and of batches: simulated bit for
 //! bit, and really compiled.
 use crate::compiles::compile;
+use crate::tensor::plans::*;
 use crate::tensor::{check, lower_mma, product_of, relu_and_residual, TYPES};
 use crate::{hopper, tensor};
 use satune::compile::Job;
-use satune::lower::wgmma::*;
 use satune::simulate::Report;
 use satune_ir::DType;
 

@@ -3,9 +3,9 @@
 use crate::compiles::compile;
 use crate::support::{some_of, NO_LIMIT};
 use crate::tensor::lower_mma;
+use crate::tensor::plans::*;
 use satune::compile::{Compiled, Job};
 use satune::explore::tensor_cores;
-use satune::lower::wgmma::*;
 use satune_extract::{best, Descriptor, Query};
 use satune_ir::term::tensor::mma_conditions;
 use satune_ir::term::Schedule;

@@ -1,8 +1,8 @@
 //! Kernels on `wgmma` with a barrier, fence, wait or arrival taken out or changed: the simulator finds each.
 use crate::hopper::{clustered, small, stream};
+use crate::tensor::plans::*;
 use crate::tensor::run;
 use satune::kernel::{Dim, GroupOp, Index, Stmt};
-use satune::lower::wgmma::*;
 use satune_ir::DType;
 
 #[test]

@@ -5,12 +5,61 @@ use crate::synchronisation::without;
 use satune::compile::{hot_loop_mix, Compiled, Job};
 use satune::kernel::{Mma, Stmt};
 use satune::lower::program::{Argument, Module, Workspace};
-use satune::lower::wgmma::*;
 use satune::simulate::{self, Options, Report};
 use satune::workload::Workload;
 use satune_ir::interp::Scalar;
 use satune_ir::term::Schedule;
 use satune_ir::{BinOp, DType};
+
+/// Plans, and kernels by what their parameters are to a product.
+pub mod plans {
+    use super::{lower_written, DType, Schedule};
+    use satune::kernel::Kernel;
+    pub use satune::kernel::Mma;
+    pub use satune_ir::term::tensor::{
+        CopyOrder, Epilogue, Gemm, OperandPlan, Order, Raster, Read, Store, TensorPlan, TileLayout, TileStore,
+        WgmmaPlan,
+    };
+
+    /// Kernels to be launched in order, and the buffers between them.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct TensorModule {
+        pub kernels: Vec<Kernel>,
+        pub args: Vec<Vec<Operand>>,
+        pub workspaces: Vec<Between>,
+        pub main: usize,
+    }
+
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Between {
+        pub name: String,
+        pub elements: u64,
+        pub dtype: DType,
+    }
+
+    impl Between {
+        pub fn bytes(&self) -> u64 {
+            self.elements * u64::from(self.dtype.bytes())
+        }
+    }
+
+    /// An argument of a kernel.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Operand {
+        A,
+        B,
+        C,
+        Read(usize),
+        Between(usize),
+    }
+
+    /// The kernels of a plan on `wgmma` or `tcgen05`.
+    pub fn lower_wgmma(g: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, String> {
+        plan.check(g).map_err(|e| e.to_string())?;
+        lower_written(g, &Schedule::Wgmma(plan.clone()))
+    }
+}
+pub use plans::*;
 
 /// Small whole numbers, which all types hold and whose sums are exact in f32.
 fn numbers(len: i64, seed: i64) -> Vec<f64> {
@@ -242,7 +291,7 @@ pub fn of_program(g: &Gemm, module: Module) -> TensorModule {
         Argument::Param(_) => Operand::C,
     };
     let Module { kernels, args, workspaces, main } = module;
-    let between = |w: &Workspace| Between { name: "partial", elements: w.elements, dtype: w.dtype };
+    let between = |w: &Workspace| Between { name: w.name.clone(), elements: w.elements, dtype: w.dtype };
     TensorModule {
         kernels,
         args: args.iter().map(|list| list.iter().map(operand).collect()).collect(),
@@ -260,6 +309,19 @@ pub fn check(g: &Gemm, module: &TensorModule) -> Report {
         panic!("{g:?}: C[{at}] is {}, not {}\n{text}", c[at], expected[at]);
     }
     report
+}
+
+/// A plan on `wgmma` or `tcgen05` is right, and its kernel is the one that the plan says.
+pub fn check_plan(g: &Gemm, plan: &WgmmaPlan) -> Report {
+    let module = lower_wgmma(g, plan).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
+    let kernel = &module.kernels[module.main];
+    let told = kernel.notes.join("\n");
+    assert!(kernel.body.iter().any(|s| matches!(s, Stmt::Roles(_))), "{plan:?}\n{told}");
+    assert_eq!((kernel.grid[0], kernel.cluster), (plan.grid(g) as u32, plan.cluster_size()), "{plan:?}\n{told}");
+    // Beside the ring two boxes of each consumer, or the whole tile.
+    assert!(i64::from(kernel.shared_bytes) <= plan.shared_bytes(g), "{plan:?}: {}", kernel.shared_bytes);
+    assert!(!told.contains("ignored") || plan.blocks.is_none(), "{plan:?}\n{told}");
+    check(g, &module)
 }
 
 /// Instructions, and a type of the result.

@@ -220,7 +220,7 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
     let pairs = [DType::I8, DType::I16, DType::I32];
     let pairs = pairs.map(|output| (Gemm::plain("gemm", [256, 256, 512], DType::I8, output, "NT"), narrow.clone()));
     for (g, plan) in [(g.clone(), plan), (g, boxes), (few, decode)].into_iter().chain(pairs) {
-        let report = crate::tensor::check(&g, &satune::lower::wgmma::lower_wgmma(&g, &plan).unwrap());
+        let report = crate::tensor::check(&g, &crate::tensor::plans::lower_wgmma(&g, &plan).unwrap());
         let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
         assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);
     }

@@ -2,13 +2,13 @@
 //! the best ones are right, and `explore` hands them out.
 use crate::compiles::compile;
 use crate::hopper::assert_only_multiplies;
-use crate::support::{gemm, NO_LIMIT};
+use crate::support::{gemm, source, NO_LIMIT};
+use crate::tensor::plans::lower_wgmma;
 use crate::tensor_traces::kernels_come_from_traces;
 use rand::SeedableRng;
 use satune::compile::{hot_loop_mix, Job};
 use satune::explore::{check, explore, tensor_cores, Report, Request};
 use satune::lower::program::LowerOptions;
-use satune::lower::wgmma::lower_wgmma;
 use satune::{operators, scheduled};
 use satune_extract::{best, predict, Counts, Descriptor, Evenly, Query};
 use satune_ir::term::tensor::*;
@@ -577,4 +577,53 @@ fn explore_gives_tensor_cores_to_other_forms() {
     let report = explored_problem(&problem, "h200", 1, false);
     assert!(report.candidates[0].plan.cores().is_none());
     kernels_come_from_traces(&problem, &report);
+}
+
+/// Kernels on `wgmma` and `tcgen05` are what their plans say: roles, the grid, clusters, shared memory, and nothing of it left out.
+#[test(slow)]
+fn kernels_have_what_their_plans_say() {
+    use satune::kernel::Stmt;
+    let mut rng = rand::rngs::StdRng::seed_from_u64(satune_testing::seed());
+    let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
+    let (f32, bf16) = (DType::F32, DType::BF16);
+    for name in ["h200", "b200"] {
+        let gpu = gpu(name);
+        let mut seen = 0;
+        for (batch, shape, operand, sum, layouts) in [
+            (None, [4096, 4096, 4096], bf16, f32, ["TN", "NT"]),
+            (None, [4096, 4096, 4096], DType::F16, DType::F16, ["NN", "NT"]),
+            (None, [1000, 520, 333], DType::F16, f32, ["NN", "TT"]),
+            (None, [1023, 1025, 1027], bf16, f32, ["NN", "NT"]),
+            (None, [4096, 4096, 4096], DType::I8, DType::I32, ["NT", "NN"]),
+            (None, [2048, 24, 4096], DType::F8E4M3, f32, ["NT", "TN"]),
+            (None, [16, 4096, 4096], bf16, f32, ["NT", "NN"]),
+            (Some(6), [512, 384, 64], bf16, f32, ["NT", "NN"]),
+        ] {
+            for layout in layouts {
+                let c = gemm(batch, shape[0], shape[1], shape[2], operand, sum, layout);
+                let space = tensor_only(&c, &gpu).restricted(&|_, node| !is_mma(node));
+                if space.is_empty() {
+                    continue;
+                }
+                let (counts, source, g) = (Counts::of(&space), source(&c), Gemm::of(&c).unwrap());
+                for _ in 0..3 {
+                    let schedule = random(&space, &counts, &mut rng);
+                    let Schedule::Wgmma(plan) = &schedule else { continue };
+                    let told = format!("{name} {batch:?} {shape:?} {operand:?} {layout} {plan:?}");
+                    let options = satune::scheduled::options(&gpu);
+                    let made = satune::scheduled::of_schedule(&source, &schedule, &c, &options);
+                    let module = made.unwrap_or_else(|e| panic!("{told}: {e}")).module;
+                    let kernel = &module.kernels[module.main];
+                    let notes = kernel.notes.join("\n");
+                    assert!(kernel.body.iter().any(|s| matches!(s, Stmt::Roles(_))), "{told}\n{notes}");
+                    assert!(!notes.contains("ignored") && !notes.contains("no clusters"), "{told}\n{notes}");
+                    let has = (i64::from(kernel.grid[0]), kernel.cluster);
+                    assert_eq!(has, (plan.grid(&g), plan.cluster_size()), "{told}");
+                    assert!(i64::from(kernel.shared_bytes) <= plan.shared_bytes(&g), "{told}: {}", kernel.shared_bytes);
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen >= 20, "{name}: {seen}");
+    }
 }

@@ -1,11 +1,11 @@
 //! Kernels on `wmma`: simulated with fragments as matrices, compiled for sm_75, explored for GPUs that have no `mma.sync`.
 use crate::support::{executed, h200, some_of, NO_LIMIT};
 use crate::synchronisation::without;
+use crate::tensor::plans::*;
 use crate::tensor::{check, compiled, lower_mma, product_of, run};
 use crate::tensor_space::explored;
 use satune::compile::hot_loop_mix;
 use satune::kernel::{Array, ArrayId, Index, Kernel, Mma, Space, Stmt, Value, WarpOp, WmmaOp};
-use satune::lower::wgmma::*;
 use satune::operators;
 use satune::source::load_work;
 use satune_extract::{best, Descriptor, Query};

@@ -17,11 +17,13 @@ use super::linear::Linear;
 use super::matrix::{Instruction, What, LANE_TAG};
 use super::nest::{flag, Loop, LoopKind, Nest, Node};
 use super::pred::{join, range_of_parts, Pred};
+use super::shared::is_shared;
 use super::tensor_memory::is_tensor;
 use satune_ir::affine::{constant, int};
 use satune_ir::layout;
 use satune_ir::{
-    visit, Annotations, Attr, BinOp, BlockRealize, BufferId, Expr, For, ForKind, Program, Stmt, Var, VarId,
+    visit, Annotations, Attr, BinOp, BlockRealize, Buffer, BufferId, DType, Expr, For, ForKind, Program, Stmt, Var,
+    VarId,
 };
 use satune_rewrites::intrinsics::{mma, INTRINSIC};
 use satune_rewrites::keys;
@@ -174,7 +176,14 @@ impl Builder<'_> {
         };
         let packed = self.nest.is_packed(self.program, *buffer);
         let word = packed.then(|| i64::from(4 / self.program.buffer(*buffer).dtype.bytes().clamp(1, 4)));
-        self.of_each_lane(&loops, (&bits, first), inner, word, around).map(Some)
+        // Those that multiply together store matrices wherever it can be.
+        let by_matrices = flag(&r.block.annotations, keys::STMATRIX) || self.nest.lanes == THREADS;
+        let held = match (word, by_matrices && self.takes_matrices(*buffer)) {
+            (Some(word), _) => Some((word, What::Hold)),
+            (_, true) => Some((2, What::Matrices)),
+            _ => None,
+        };
+        self.of_each_lane(&loops, (&bits, first), inner, held, around).map(Some)
     }
 
     /// A form with what clauses leave but one value of.
@@ -250,8 +259,8 @@ impl Builder<'_> {
         loops: &[Elements<'_>],
         (bits, first): (&[Bit], i64),
         inner: &Stmt,
-        // Elements of a word, of registers that are whole words.
-        word: Option<i64>,
+        // Elements of a word that go together, and to where.
+        word: Option<(i64, What)>,
         around: &Around,
     ) -> Result<Vec<Node>, LowerError> {
         let lane = self.lane()?;
@@ -267,7 +276,7 @@ impl Builder<'_> {
         counting.sort_by_key(|bit| (std::cmp::Reverse(bit.of), bit.at));
         let innermost = counting.first().map(|bit| bit.of);
         let is_near = |bit: &&Bit| match word {
-            Some(word) => bit.registers.is_some_and(|by| (1..word).contains(&by)),
+            Some((word, _)) => bit.registers.is_some_and(|by| (1..word).contains(&by)),
             None => Some(bit.of) == innermost,
         };
         let (mut near, far): (Vec<&Bit>, Vec<&Bit>) = counting.into_iter().partition(is_near);
@@ -326,13 +335,9 @@ impl Builder<'_> {
         let mut nodes = self.stmt(inner, &inside)?;
         if let ([Node::Leaf(leaf)], false) = (nodes.as_mut_slice(), made.is_empty()) {
             let in_memory = |(b, _): &(BufferId, _)| is_tensor(&self.program.buffer(*b).scope);
-            // Those that multiply together do so wherever it can be.
-            let by_matrices = flag(&leaf.annotations, keys::STMATRIX) || self.nest.lanes == THREADS;
-            let what = match (word.is_some(), by_matrices) {
+            let what = match word {
                 _ if self.is_held(leaf.target) && leaf.reads.iter().any(in_memory) => Some(What::Fetch),
-                (true, _) => Some(What::Hold),
-                (false, true) if self.takes_matrices(leaf.target) => Some(What::Matrices),
-                _ => None,
+                _ => word.map(|(_, what)| what),
             };
             let loops = made.iter().map(|(id, ..)| *id).collect();
             leaf.instruction = what.map(|what| Arc::new(Instruction { name: "a fragment".into(), what, loops }));
@@ -354,7 +359,8 @@ impl Builder<'_> {
 
     /// Whether `stmatrix` stores a buffer's elements.
     fn takes_matrices(&self, b: BufferId) -> bool {
-        self.program.buffers.get(b.0 as usize).is_some_and(|b| b.scope.starts_with("shared") && b.dtype.bytes() == 2)
+        let takes = |b: &Buffer| is_shared(&b.scope) && matches!(b.dtype, DType::F16 | DType::BF16);
+        self.program.buffers.get(b.0 as usize).is_some_and(takes)
     }
 
     /// Whether a statement accesses what lanes hold.

@@ -11,7 +11,8 @@ use super::guards::may_go;
 use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Nest};
 use super::pred::{range_of_parts, range_under, Pred};
-use satune_ir::{Attr, BufferId, Expr, Program, VarId};
+use satune_ir::affine::{index_type, int};
+use satune_ir::{visit, Annotations, Attr, BufferId, DType, Expr, Program, Stmt, VarId};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
@@ -242,17 +243,54 @@ fn laid(
         // An element that is read was written in an earlier iteration: nothing of the loops can be dropped.
         None => lay_out(&HashSet::new())?.unwrap_or_default(),
     };
-    let mut stride = 1_i64;
-    let pads = alignment(accesses);
-    for (i, dim) in dims.iter_mut().enumerate().rev() {
-        if let Some((factor, offset)) = pads.get(&i) {
+    let extents: Vec<i64> = dims.iter().map(|dim| dim.extent).collect();
+    let (strides, len) = strides_of(&extents, &alignment(accesses));
+    dims.iter_mut().zip(strides).for_each(|(dim, stride)| dim.stride = stride);
+    let covered = dims.iter().all(|d| d.covered);
+    Ok(BufferLayout { dims, joined: None, boxes: None, len, covered })
+}
+
+/// `storage_align`: (factor, offset) per dimension.
+type Pads = HashMap<usize, (i64, i64)>;
+
+/// The program with the strides of buffers between kernels whose rows are to begin at multiples (`storage_align`).
+pub fn aligned(program: &Program) -> Cow<'_, Program> {
+    let mut found: Vec<(BufferId, Pads)> = Vec::new();
+    visit::walk_stmt(&program.body.block.body, &mut |s| {
+        let Stmt::Realize(r) = s else { return };
+        let pads = pads_of(&r.block.annotations);
+        if let (Stmt::Store { buffer, .. }, false) = (r.block.body.as_ref(), pads.is_empty()) {
+            let info = program.buffer(*buffer);
+            if info.scope == "global" && info.strides.is_empty() && !program.params.contains(buffer) {
+                found.push((*buffer, pads));
+            }
+        }
+    });
+    if found.is_empty() {
+        return Cow::Borrowed(program);
+    }
+    let mut out = program.clone();
+    for (buffer, pads) in found {
+        let (Ok((shape, _)), Some(info)) = (constants(program, buffer), out.buffers.get_mut(buffer.0 as usize)) else {
+            continue;
+        };
+        let index = info.shape.first().map_or(DType::I32, index_type);
+        info.strides = strides_of(&shape, &pads).0.into_iter().map(|stride| int(stride, index)).collect();
+    }
+    Cow::Owned(out)
+}
+
+/// Strides of dimensions of these extents, and how many elements they are.
+fn strides_of(extents: &[i64], pads: &Pads) -> (Vec<i64>, i64) {
+    let (mut strides, mut stride) = (vec![1; extents.len()], 1_i64);
+    for (d, extent) in extents.iter().enumerate().rev() {
+        if let Some((factor, offset)) = pads.get(&d) {
             stride += (factor + offset - stride % factor) % factor;
         }
-        dim.stride = stride;
-        stride = stride.saturating_mul(dim.extent);
+        strides[d] = stride;
+        stride = stride.saturating_mul(*extent);
     }
-    let covered = dims.iter().all(|d| d.covered);
-    Ok(BufferLayout { dims, joined: None, boxes: None, len: stride, covered })
+    (strides, stride)
 }
 
 fn common<'a>(a: &'a [VarId], b: &'a [VarId]) -> &'a [VarId] {
@@ -260,21 +298,21 @@ fn common<'a>(a: &'a [VarId], b: &'a [VarId]) -> &'a [VarId] {
     &a[..n]
 }
 
-/// `storage_align`: (factor, offset) per dimension.
-fn alignment(accesses: &[Access]) -> HashMap<usize, (i64, i64)> {
-    let mut out = HashMap::new();
-    for a in accesses.iter().filter(|a| a.write) {
-        let Some(Attr::List(list)) = a.leaf.annotations.get("buffer_dim_align") else { continue };
-        for entry in list {
-            let Attr::List(_) = entry else { continue };
-            if let Some([_, axis, factor, offset]) = super::nest::int_list(Some(entry)).as_deref() {
-                if let (Ok(axis), true) = (usize::try_from(*axis), *factor > 0) {
-                    out.insert(axis, (*factor, offset.rem_euclid(*factor)));
-                }
-            }
+/// Those of the blocks that write.
+fn alignment(accesses: &[Access]) -> Pads {
+    accesses.iter().filter(|a| a.write).flat_map(|a| pads_of(&a.leaf.annotations)).collect()
+}
+
+/// Those of a block.
+fn pads_of(annotations: &Annotations) -> Pads {
+    let Some(Attr::List(list)) = annotations.get("buffer_dim_align") else { return HashMap::new() };
+    let pad = |entry: &Attr| match super::nest::int_list(Some(entry)).as_deref() {
+        Some([_, axis, factor, offset]) if *factor > 0 => {
+            Some((usize::try_from(*axis).ok()?, (*factor, offset.rem_euclid(*factor))))
         }
-    }
-    out
+        _ => None,
+    };
+    list.iter().filter_map(pad).collect()
 }
 
 struct Uses<'n> {

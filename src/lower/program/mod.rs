@@ -178,6 +178,8 @@ fn lower_nests(
     (first_dealt, dealt): (usize, &[Dealt]),
     options: &LowerOptions,
 ) -> Result<Module, LowerError> {
+    let program = layout::aligned(program);
+    let program = program.as_ref();
     let body = program.body.block.body.as_ref();
     let parts: Vec<&Node> = match body {
         Node::Seq(parts) => parts.iter().collect(),

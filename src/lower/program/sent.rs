@@ -13,7 +13,7 @@ use super::by_box::BOX;
 use super::emit::{guarded, Emitter};
 use super::nest::{leaves, Leaf, Loop, Nest, Node};
 use super::tma::{is_tile, Tiles};
-use crate::kernel::{GroupOp, Index, Stmt};
+use crate::kernel::{Cond, GroupOp, Index, Stmt};
 use crate::lower::index::{add, c, mul, rem};
 use satune_ir::{BufferId, VarId};
 use std::collections::HashMap;
@@ -26,8 +26,9 @@ pub const PLACES: i64 = 2;
 pub struct Sent {
     /// The statement that sends.
     leaf: usize,
-    /// Whether there may be a tile before.
+    /// Whether there may be a box, or a tile, before; and whether a tile.
     again: bool,
+    tile_before: bool,
     /// Which of its places a box has, and the loops over boxes with their laps, outermost first.
     pub place: Option<VarId>,
     boxes: Vec<(VarId, i64)>,
@@ -49,8 +50,10 @@ pub fn find(nest: &mut Nest, tiles: &Tiles) -> HashMap<BufferId, Sent> {
             if !filled || inside.get(&buffer) != accesses.get(&buffer) || found.contains_key(&buffer) {
                 continue;
             }
-            let boxes = path.iter().filter(|l| l.annotations.contains_key(BOX)).map(|l| (l.var, l.extent)).collect();
-            found.insert(buffer, Sent { leaf, again: !path.is_empty(), place: None, boxes });
+            let boxes = path.iter().filter(|l| l.annotations.contains_key(BOX));
+            let boxes: Vec<(VarId, i64)> = boxes.map(|l| (l.var, l.extent)).collect();
+            let [again, tile_before] = [0, boxes.len()].map(|loops| path.len() > loops);
+            found.insert(buffer, Sent { leaf, again, tile_before, place: None, boxes });
         }
     });
     for sent in found.values_mut().filter(|sent| !sent.boxes.is_empty()) {
@@ -88,11 +91,14 @@ impl Sent {
         self.leaf == leaf
     }
 
-    /// Tiles that may still be read when the next place is filled.
+    /// Boxes that may still be read when the next place is filled.
     fn latest(&self) -> u32 {
-        // Places of an odd number of boxes are not those of the tile before.
-        let boxes: i64 = self.boxes.iter().map(|(_, extent)| extent).product();
-        u32::from(self.place.is_some() && boxes % PLACES == 0) * (PLACES as u32 - 1)
+        u32::from(self.place.is_some()) * (PLACES as u32 - 1)
+    }
+
+    /// Whether the first box of a tile may have the place of the last one of the tile before.
+    fn is_odd(&self) -> bool {
+        self.tile_before && self.boxes.iter().map(|(_, extent)| extent).product::<i64>() % PLACES != 0
     }
 }
 
@@ -102,14 +108,14 @@ impl Emitter<'_> {
         let own = |sent: &&Sent| {
             sent.place.is_some() && nodes.iter().any(|node| is_tile(node, &self.tiles) == Some(sent.leaf))
         };
-        let place = |sent: &Sent| {
-            let number = sent
-                .boxes
-                .iter()
-                .fold(c(0), |number, (v, extent)| add(mul(number, *extent), self.env.get(v).cloned().unwrap_or(c(0))));
-            sent.place.map(|place| (place, rem(number, PLACES)))
-        };
+        let place = |sent: &Sent| sent.place.map(|place| (place, rem(self.number_of_box(sent), PLACES)));
         self.sent.values().filter(own).filter_map(place).collect()
+    }
+
+    /// The number of a box among its tile's.
+    fn number_of_box(&self, sent: &Sent) -> Index {
+        let own = |v: &VarId| self.env.get(v).cloned().unwrap_or(c(0));
+        sent.boxes.iter().fold(c(0), |number, (v, extent)| add(mul(number, *extent), own(v)))
     }
 
     /// What comes before the statement of a number, where it is the first that fills what a later one sends: the tile before has been read. Then
@@ -129,9 +135,21 @@ impl Emitter<'_> {
         };
         let mut list: Vec<Sent> = self.sent.iter().filter(fills).map(|(_, sent)| sent.clone()).collect();
         list.sort_by_key(|sent| sent.leaf);
-        let out: Vec<Stmt> = list.iter().flat_map(|sent| self.waits(sent, (sent.latest(), true))).collect();
+        let out: Vec<Stmt> = list.iter().flat_map(|sent| self.waits_for_place(sent)).collect();
         let meet = meet && !out.is_empty();
         (out, meet)
+    }
+
+    /// Whoever sends waits until the next place can be filled.
+    fn waits_for_place(&mut self, sent: &Sent) -> Vec<Stmt> {
+        let latest = self.waits(sent, (sent.latest(), true));
+        match sent.place.is_some() && sent.is_odd() {
+            false => latest,
+            true => {
+                let (cond, then) = (Cond::Eq(self.number_of_box(sent), c(0)), self.waits(sent, (0, true)));
+                vec![Stmt::If { cond, then, otherwise: latest }]
+            }
+        }
     }
 
     /// Whoever sends waits until all but so many tiles have been read, or stored.

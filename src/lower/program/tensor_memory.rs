@@ -293,7 +293,7 @@ pub fn find(
     if all > COLUMNS {
         return Err(refused(&format!("it takes {all} columns, more than the {COLUMNS} that there are")));
     }
-    let again = in_order(nest, buffer, (layout, layout.len / groups), rings).map_err(|why| refused(why))?;
+    let again = in_order(nest, buffer, (layout, layout.len / groups), rings).map_err(refused)?;
     let mut array = |name: &str, dtype: DType, len: i64, space: Space| {
         let (bytes, align) = (len as u32 * dtype.bytes(), 8);
         let shared_offset = shared_bytes.next_multiple_of(align);
