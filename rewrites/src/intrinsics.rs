@@ -19,7 +19,7 @@ pub mod wgmma;
 pub mod wmma;
 
 pub(crate) use instance::Instance;
-pub use meaning::{described, has_tcgen05, named, of_block, INTRINSIC};
+pub use meaning::{described, named, of_block, INTRINSIC};
 pub use registry::{Intrinsic, Lie};
 pub(crate) use text::swapped;
 pub use user::{register, RegisterError};

@@ -1,6 +1,6 @@
 //! Kernels on `tcgen05`: simulated bit for bit, compiled for sm_100a, and their PTX executed.
 use crate::compiles::compile;
-use crate::executed::all_right;
+use crate::executed::{all_right, right};
 use crate::hopper::small as on_wgmma;
 use crate::support::some_of;
 use crate::synchronisation::without;
@@ -8,9 +8,12 @@ use crate::tensor::plans::*;
 use crate::tensor::{check_plan, relu_and_residual, run};
 use satune::compile::Job;
 use satune::kernel::{GroupOp, Stmt, TensorMemoryOp};
+use satune::lower::program::lower;
+use satune::operators;
+use satune::workload::Workload;
 use satune_ir::term::tensor::{GroupMma, TensorError};
 use satune_ir::term::Schedule;
-use satune_ir::DType;
+use satune_ir::{tvmscript, DType};
 
 /// A small plan: so many consumers of 128 rows each.
 pub fn small(consumers: u32, n: i64) -> WgmmaPlan {
@@ -100,6 +103,36 @@ fn what_tensor_memory_does_not_hold_is_refused() {
     assert!(of([128, 40, 64], 1, false).check(&g).is_err(), "columns by 16");
     assert!(WgmmaPlan { eager_release: true, ..small(1, 64) }.check(&g).is_err());
     assert!(small(1, 64).check(&Gemm { f16_sums: true, ..g }).is_err());
+}
+
+/// Programs that no plan makes: sums that a half of the columns is read of at a time; and what is no schedule on tensor memory, with why.
+#[test]
+fn programs_by_hand_are_lowered_or_told() {
+    let operator = "gemm:256,64,192,f16,NT";
+    let problem = operators::parse(operator).unwrap();
+    let plan = Schedule::Wgmma(WgmmaPlan { stages: 2, ..small(1, 64) });
+    let text = tvmscript::print(&problem.scheduled(&plan, &Default::default()).unwrap().program);
+    let lowered = |text: &str| lower(&tvmscript::parse(text).unwrap(), &Default::default());
+    let at = text.rfind("            for ax0, ax1 in T.grid(128, 64):").unwrap();
+    let (before, store) = text.split_at(at);
+    let half = |first: i64| {
+        let read = store.replace("T.grid(128, 64)", "T.grid(128, 32)");
+        let read = read.replace("T.axis.spatial(64, ax1)", &format!("T.axis.spatial(64, {first} + ax1)"));
+        assert_ne!(read, store.replace("T.grid(128, 64)", "T.grid(128, 32)"), "{store}");
+        read
+    };
+    let halves = lowered(&format!("{before}{}{}", half(0), half(32))).unwrap();
+    assert!(halves.kernels[0].body.iter().any(|s| matches!(s, Stmt::Roles(_))));
+    right(&problem.program, &halves, "100a", operator);
+    for (from, to, why) in [
+        ("\"satune.tma\": 1", "\"satune.copy_bytes\": 16", "no producer brings"),
+        ("for i, j in T.grid(128, 64):", "for i, j in T.grid(64, 64):", "not all of it is cleared"),
+    ] {
+        let changed = text.replace(from, to);
+        assert_ne!(changed, text, "{from}");
+        let error = lowered(&changed).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
 }
 
 /// Without a wait, a commit or a barrier a kernel is wrong, or does not end.

@@ -5,7 +5,7 @@
 //! bounds a tile from below. Where the warps that multiply also start the copies, latencies that vary hold both up: there the
 //! copies' is joined by the norm, and a longer ring is a little better even where a shorter one hides the usual latency.
 //! The rest is the formula of [`crate::time`]. Every rate is the descriptor's; the constants here are properties of the
-//! generator's code, or estimates of latencies that no descriptor has, and say so.
+//! code that is made, or estimates of latencies that no descriptor has, and say so.
 mod counted;
 mod mma;
 mod share;

@@ -2,9 +2,8 @@
 //! Nothing marks a block as tensorized, so its body is compared with every implementation of so many parameters.
 use super::{all, Instance, Intrinsic, Lie};
 use crate::index_types::widened;
-use crate::tree::{self, has_blocks};
+use crate::tree::has_blocks;
 use satune_ir::affine::constant;
-use satune_ir::term::tensor::GroupMma;
 use satune_ir::{structural, Attr, Block, BlockId, BlockRealize, Buffer, BufferId, Program, Stmt};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -116,14 +115,6 @@ fn known(program: &Program, loads: &Loads, block: &Block) -> Option<(Arc<Intrins
         let same = structural::equal(&here, &there).is_ok() || structural::equal(&here, &widened(&there)).is_ok();
         same.then_some((intrinsic, views))
     })
-}
-
-/// Whether a block of a program is an instruction of `tcgen05`.
-pub fn has_tcgen05(program: &Program) -> bool {
-    let blocks = tree::all_realizes(&program.body.block.body).into_iter().map(|r| &r.block);
-    blocks
-        .filter_map(|block| of_block(program, block))
-        .any(|(intrinsic, _)| intrinsic.name.starts_with(GroupMma::Tcgen05.name()))
 }
 
 /// The buffer that a view of a block shows.

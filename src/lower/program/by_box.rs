@@ -179,7 +179,9 @@ def main(A: T.Buffer((128, 256), \"float32\"), C: T.Buffer((128, 256), \"float32
     #[test]
     fn boxes_are_filled_and_stored_one_by_one() {
         let text = changed("v0, v1", 2);
-        assert!(text.contains("for x_box, y_box in T.grid(1, 8):"), "{text}");
+        for (name, boxes) in [("x", 1), ("y", 8)] {
+            assert!(text.contains(&format!("for {name}_box in T.serial({boxes}, annotations")), "{text}");
+        }
         assert_eq!(text.matches("in T.grid(64, 32):").count(), 2, "{text}");
         // All at once, and what is read of another box.
         for other in [changed("v0, v1", 1), changed("v0, 255 - v1", 2)] {

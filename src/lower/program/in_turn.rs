@@ -37,6 +37,7 @@ pub fn decide(nest: &mut Nest, brought: &[Brought], max_threads: i64) {
     let of_tile = |ring: &Brought| nest.turns.is_some_and(|turns| ring.is_once_in(turns.turn));
     let why = match brought {
         [] => Some("no producer brings its tiles"),
+        _ if nest.pieces().is_some() => Some("steps of tiles are dealt out"),
         _ if nest.turns.is_none() => Some("a block has one tile"),
         [ring] if of_tile(ring) => {
             (!limits::producer(nest, TEAMS, max_threads)).then_some("there are too many threads")

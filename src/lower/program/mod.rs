@@ -9,8 +9,11 @@
 //! checks the kernel. `matrix` makes instructions of the loops over a warp's matrices, `lanes` gives each lane the elements
 //! that it holds of buffers of scope `warp`, `interleaved` says in which order where they are bytes across k, and `mma` multiplies, loads and
 //! stores those; `tiles` are pipelines of them, in `steps`, which TVM writes
-//! `nested`, and `order` the order of their instructions. `cropped` are copies without edges, `raster` numbers blocks, and `stream_k` deals
-//! out steps of tiles to them. `linear` and `pred` are the arithmetic below all of them.
+//! `nested`, and `order` the order of their instructions. `group` are the instructions of four warps, whose tiles are in `boxes`, and `tensor_memory`
+//! those whose sums are there. `tma` are tiles that the TMA copies, `places` those whose elements lie apart, `by_box` results box by box, `sent` who
+//! waits for them. `roles` part the warps that bring tiles from those that multiply, `in_turn` these into teams. `cropped` are copies without edges,
+//! `raster` numbers blocks, `turns` gives a block several tiles, `cluster` neighbours that share some, and `stream_k` deals out steps of tiles.
+//! `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};

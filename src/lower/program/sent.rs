@@ -47,7 +47,13 @@ pub fn find(nest: &mut Nest, tiles: &Tiles) -> HashMap<BufferId, Sent> {
             let mut inside = HashMap::new();
             leaves(list, &mut |leaf| count(leaf, &mut inside));
             let filled = list[..at].iter().any(|node| writes(node, buffer));
-            if !filled || inside.get(&buffer) != accesses.get(&buffer) || found.contains_key(&buffer) {
+            let mut behind = HashMap::new();
+            leaves(&list[at + 1..], &mut |leaf| count(leaf, &mut behind));
+            if !filled
+                || behind.contains_key(&buffer)
+                || inside.get(&buffer) != accesses.get(&buffer)
+                || found.contains_key(&buffer)
+            {
                 continue;
             }
             let boxes = path.iter().filter(|l| l.annotations.contains_key(BOX));

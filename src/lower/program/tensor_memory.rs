@@ -197,19 +197,7 @@ impl Read {
         let by = HashMap::from([(rows.var.id, row.clone()), (columns.var.id, column.clone())]);
         let from = self.at.iter().map(|at| visit::substitute(at, &by)).collect();
         let load = Statement::Store { buffer: held, indices: place.clone(), value: Expr::Load(self.buffer, from) };
-        let block = Block {
-            id: program.fresh_block(),
-            name: "tensor_memory".into(),
-            iter_vars: Vec::new(),
-            reads: Vec::new(),
-            writes: Vec::new(),
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Annotations::new(),
-            body: load.into(),
-        };
-        let realize = BlockRealize { iter_values: Vec::new(), predicate: Expr::Int(1, DType::Bool), block };
+        let realize = BlockRealize::single(Block::plain(program.fresh_block(), "tensor_memory", load));
         let laps = |v: &Var, extent: i64, kind: ForKind, body: Statement| {
             let (min, extent, annotations) = (number(0), number(extent), Annotations::new());
             Statement::For(For { var: v.clone(), min, extent, kind, annotations, body: body.into() })
@@ -259,6 +247,8 @@ enum Use {
     Clears,
     Multiplies,
     Reads,
+    /// Something else.
+    Strange,
 }
 
 /// The sums that a nest has in tensor memory, their barriers for so many groups of four warps behind the other shared arrays.
@@ -321,8 +311,7 @@ fn in_order(
             (true, None) if matches!(leaf.value, Expr::Int(0, _) | Expr::Float(0, _)) => Some(Use::Clears),
             (false, Some(What::Fetch)) => Some(Use::Reads),
             (false, _) if !reads => None,
-            // Whatever this is, it comes in no order.
-            _ => Some(Use::Reads).filter(|_| !leaf.accumulates()),
+            _ => Some(Use::Strange),
         }
     };
     let mut nodes = nest.body.as_slice();
@@ -353,7 +342,7 @@ fn in_order(
         return Err("no producer brings what is multiplied");
     }
     if rest.iter().any(|(_, of)| *of != Use::Reads) {
-        return Err("it is written again behind that");
+        return Err("it is written again behind that, or read otherwise than in two loops");
     }
     let mut again = HashMap::new();
     for (node, what) in [(*clears, Use::Clears), (*multiplies, Use::Multiplies)] {
@@ -597,10 +586,12 @@ impl Emitter<'_> {
             let number = number % LANES;
             alike &= value(&row) == Some(number / 4 + 8 * half) && value(&column) == Some(8 * j + number % 4 * 2 + odd);
         }
-        if !alike {
+        let [lane, column] = self.address(&sums, &first).ok_or_else(refused)?;
+        // A warp reaches 32 lanes, 16 of them at a time.
+        let beyond = lane.plus(&warp, -1);
+        if !alike || !beyond.multiple_of(16) || beyond.range(ranges).0 < 0 || beyond.range(ranges).1 > 16 {
             return Err(refused());
         }
-        let [lane, column] = self.address(&sums, &first).ok_or_else(refused)?;
         let from = self.at_this_lap(&lane.scaled(LANE).plus(&column, 1));
         let memory = self.array_of(&sums)?;
         let from = (memory, add_index(Index::Var(AT), self.index(memory, &from, "from")));

@@ -135,7 +135,7 @@ impl fmt::Display for Wmma {
     }
 }
 
-/// The generator loads bytes along k only: stored across it, the machine code takes them one by one. Lines of f16 must begin at
+/// Bytes are loaded along k only: stored across it, the machine code takes them one by one. Lines of f16 must begin at
 /// multiples of 32 bytes, or the matrix must (PTX ISA and CUDA C++ guide); those of 8 neighbours across k begin at 16.
 pub(super) fn operands(gemm: &Gemm, op: Wmma) -> Result<(), TensorError> {
     let [m, n, _] = op.extents();

@@ -1,6 +1,5 @@
 //! From a plan on tensor cores to the trace of primitives that makes it, and back: replayed on the source program, the
-//! trace gives the scheduled program, and [`super::read_plan`] reads the plan off that program. What is replayed is thus what is
-//! lowered.
+//! trace gives the scheduled program, which is lowered, and [`super::read_plan`] reads the plan off that program.
 //!
 //! ```text
 //! cache_read, transform_layout, storage_align (operands that are copied first), pad_einsum (ragged shapes), rfactor (parts of k)
@@ -19,7 +18,6 @@ mod wgmma;
 mod wmma;
 
 pub use error::Untraced;
-pub(in crate::space) use read::multiplies;
 pub use read::on_tensor_cores;
 pub(in crate::space) use read::read_tensor;
 

@@ -62,12 +62,7 @@ fn compared(program: &Program) -> Program {
 
 /// Whether a program has a block that is an instruction of tensor cores which plans know.
 pub fn on_tensor_cores(program: &Program) -> bool {
-    multiplies(program, &program.body.block.body)
-}
-
-/// [`on_tensor_cores`] of a part of a program.
-pub(in crate::space) fn multiplies(program: &Program, part: &Stmt) -> bool {
-    tree::all_realizes(part).iter().any(|r| operation(program, r).is_some())
+    tree::all_realizes(&program.body.block.body).iter().any(|r| operation(program, r).is_some())
 }
 
 /// What a tensorized block does.

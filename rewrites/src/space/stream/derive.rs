@@ -25,7 +25,7 @@ fn most_blocks() -> i64 {
 }
 
 /// The calls by which a plan inlines blocks and splits rows, before any kernel has its loops.
-pub fn becomes(plan: &StreamPlan, problem: &Streams) -> Trace {
+fn becomes(plan: &StreamPlan, problem: &Streams) -> Trace {
     let way = problem.way_of(plan);
     let hows = way.iter().flat_map(|way| &way.becomes).enumerate();
     Trace { calls: hows.flat_map(|(number, how)| calls_of(how, plan.parts, number)).collect() }

@@ -13,13 +13,13 @@ mod works;
 
 pub(in crate::space) use blocks::strictly;
 pub use condition::StreamCondition;
-pub use derive::{becomes, trace};
+pub use derive::trace;
 pub use encode::{streams, streams_of};
 pub use menu::StreamMenu;
 pub use read::StreamError;
 pub(in crate::space) use read::{knows, sums_rows, takes};
 pub use steps::{why_not_inlined, why_not_parted};
-pub use tiled::{contractions, Nests};
+pub use tiled::contractions;
 
 use super::Explored;
 use satune_ir::term::stream::{Step, StreamState, StreamTerm, Streams};

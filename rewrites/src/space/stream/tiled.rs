@@ -3,7 +3,6 @@ use super::blocks::moves;
 use super::read::{self, StreamError};
 use crate::replay::Replay;
 use crate::space::contraction::contraction;
-use crate::space::derive_tensor::multiplies;
 use crate::space::in_order;
 use crate::space::nests::parts;
 use crate::trace::{Call, Out};
@@ -65,61 +64,6 @@ impl Contractions {
 pub fn contractions(program: &Program) -> Vec<Tiled> {
     let made = parts(program).into_iter().flat_map(written);
     Contractions::default().of(program, &made.map(|buffer| program.buffer(buffer).name.clone()).collect())
-}
-
-/// The nests of a program, of which some are taken as programs of their own.
-pub struct Nests<'p> {
-    program: &'p Program,
-    nests: Vec<&'p Stmt>,
-}
-
-impl<'p> Nests<'p> {
-    /// The nests of the root block, in order.
-    pub fn of(program: &'p Program) -> Nests<'p> {
-        Nests { program, nests: parts(program) }
-    }
-
-    /// Nests that belong together, by number: one on tensor cores with those right after it that read what it leaves in a buffer which
-    /// `source` does not have (the parts of sums), and with those before it that leave it such a buffer (an operand with other rows);
-    /// any other is alone.
-    pub fn together(&self, source: &Program) -> Vec<Vec<usize>> {
-        let passed = |buffer: &BufferId| {
-            let info = self.program.buffer(*buffer);
-            info.scope == "global" && !source.buffers.iter().any(|b| b.name == info.name)
-        };
-        let mut out: Vec<Vec<usize>> = Vec::new();
-        let mut from = 0;
-        while from < self.nests.len() {
-            let mut run = vec![from];
-            if self.on_tensor_cores(&run) {
-                let Accessed { reads, writes } = accessed(self.program, self.nests[from]);
-                let brought: Vec<BufferId> = reads.into_iter().filter(passed).collect();
-                let brings = |nest: &Vec<usize>| {
-                    let [at] = nest[..] else { return false };
-                    !self.on_tensor_cores(nest) && written(self.nests[at]).iter().any(|buffer| brought.contains(buffer))
-                };
-                let before: Vec<usize> = out.extract_if(.., |nest| brings(nest)).flatten().collect();
-                let left: Vec<BufferId> = writes.into_iter().filter(passed).collect();
-                let reads =
-                    |nest: &&Stmt| accessed(self.program, nest).reads.iter().any(|buffer| left.contains(buffer));
-                let after = self.nests[from + 1..].iter().take_while(|nest| reads(nest)).count();
-                run = before.into_iter().chain(from..=from + after).collect();
-            }
-            from = run.last().map_or(from, |last| last + 1);
-            out.push(run);
-        }
-        out
-    }
-
-    /// Whether one of these nests has an instruction of tensor cores that plans know.
-    pub fn on_tensor_cores(&self, nests: &[usize]) -> bool {
-        nests.iter().filter_map(|at| self.nests.get(*at)).any(|nest| multiplies(self.program, nest))
-    }
-
-    /// These nests as a program: what the others access, too, is a parameter.
-    pub fn alone(&self, nests: &[usize]) -> Program {
-        alone(self.program, &self.nests, &|at| nests.contains(&at))
-    }
 }
 
 /// Some nests as a program: what the others access, too, is a parameter, and a result that nobody reads.
