@@ -153,12 +153,12 @@ int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
             sums[b * 3 + 1] = 1.0;
             sums[b * 3 + 2] = is("wrong") && isfinite(bound) ? 1.0 : 0.0;
         }
-    } else if (strcmp(f, "gemm") == 0) {
-        NOTE("%s<<<%u %u %u, %u, %u>>>", (char*)f, gx, gy, gz, bx * by * bz, shared);
 #ifndef OLD
+    } else if (strcmp(f, "main_kernel") == 0 && *(uint64_t*)params[0] == MAP) {
+        NOTE("%s<<<%u %u %u, %u, %u>>>", (char*)f, gx, gy, gz, bx * by * bz, shared);
         for (int i = 0; i < 3; ++i) NOTE(" %s", *(uint64_t*)params[i] == MAP ? "map" : "pointer");
-#endif
         NOTE("\n");
+#endif
     } else if (strncmp(f, "follow", 6) == 0) {
         // 500 clocks for a load, 25 of shared memory.
         int shared = strcmp(f, "follow_shared") == 0;
