@@ -20,6 +20,11 @@ pub fn add(a: Index, b: Index) -> Index {
     }
 }
 
+/// `a - b`.
+pub fn minus(a: Index, b: Index) -> Index {
+    Index::Sub(Box::new(a), Box::new(b))
+}
+
 /// `a * k`.
 pub fn mul(a: Index, k: i64) -> Index {
     match a {
@@ -90,7 +95,7 @@ pub fn grouped(number: &Index, rows: i64, columns: i64, group: i64) -> (Index, I
         return (add(first, rem(within.clone(), group)), div(within, group));
     }
     // The last group has fewer rows.
-    let left = Index::Sub(Box::new(c(rows)), Box::new(first.clone()));
+    let left = minus(c(rows), first.clone());
     let high = Index::Min(Box::new(left), Box::new(c(group)));
     let row = Index::Mod(Box::new(within.clone()), Box::new(high.clone()));
     (add(first, row), Index::Div(Box::new(within), Box::new(high)))

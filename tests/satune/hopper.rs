@@ -15,9 +15,9 @@ pub fn small(consumers: u32, n: i64) -> WgmmaPlan {
 }
 
 /// A plan, types of operands and results, layouts, and the shape of products.
-pub type Case = (WgmmaPlan, DType, DType, &'static [&'static str], [i64; 3]);
+type Case = (WgmmaPlan, DType, DType, &'static [&'static str], [i64; 3]);
 
-pub fn cases() -> Vec<Case> {
+fn cases() -> Vec<Case> {
     let base = small(1, 64);
     vec![
         (base.clone(), DType::F16, DType::F16, &["NT", "NN", "TN", "TT"], [192, 128, 256]),
@@ -116,7 +116,7 @@ fn layouts_types_and_schedules_are_exact() {
 }
 
 /// Plans whose results go through shared memory, and products for them.
-pub fn staged() -> [(WgmmaPlan, [i64; 3]); 6] {
+fn staged() -> [(WgmmaPlan, [i64; 3]); 6] {
     let (whole, boxes) = (TileStore::Tma, TileStore::Boxes);
     // Boxes one by one: an odd number of them, tile after tile; of two blocks of rows; of consumers in turn.
     let odd = WgmmaPlan { tile: [64, 192, 64], stages: 2, ..small(1, 64) };
@@ -325,9 +325,9 @@ pub fn stream(consumers: u32, blocks: u32) -> WgmmaPlan {
     WgmmaPlan { stream_k: true, blocks: Some(blocks), ..small(consumers, 64) }
 }
 
-/// Plans that deal steps out, with products.
-pub fn shared_steps() -> [(WgmmaPlan, &'static str, [i64; 3], DType); 7] {
-    [
+#[test]
+fn shared_steps_are_exact() {
+    let cases = [
         // Tiles shared by two blocks, by all of them, and by none; more blocks than tiles; a grid that divides the steps.
         (stream(1, 3), "NT", [128, 128, 320], DType::F32),
         (stream(1, 5), "TN", [64, 64, 64 * 17], DType::F16),
@@ -336,16 +336,20 @@ pub fn shared_steps() -> [(WgmmaPlan, &'static str, [i64; 3], DType); 7] {
         (WgmmaPlan { arrive_per_warp: true, stages: 2, ..stream(1, 5) }, "NT", [128, 128, 320], DType::F16),
         (WgmmaPlan { raster: Raster { columns: true, group: 2 }, ..stream(1, 3) }, "NT", [192, 136, 192], DType::F16),
         (stream(1, 1), "NT", [64, 64, 128], DType::F32),
-    ]
-}
-
-#[test]
-fn shared_steps_are_exact() {
-    for (plan, layout, shape, output) in shared_steps() {
+    ];
+    for (plan, layout, shape, output) in cases {
         let mut g = Gemm::plain("gemm", shape, DType::F16, output, layout);
         check_plan(&g, &plan);
         crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
         check_plan(&g, &plan);
+        // The second kernel has a thread for each element of a tile.
+        let module = lower_wgmma(&g, &plan).unwrap();
+        let [_, sum] = module.kernels.as_slice() else { panic!("{plan:?}: {} kernels", module.kernels.len()) };
+        let [m, n, _] = plan.tile;
+        let tiles = plan.dealt(&g).unwrap().tiles;
+        assert!(!sum.body.iter().any(|s| matches!(s, Stmt::Roles(_))), "{plan:?}");
+        let blocks = i64::from(sum.grid.iter().product::<u32>());
+        assert_eq!((blocks, sum.block), (tiles * ((m * n + 255) / 256), [256, 1, 1]), "{plan:?}");
     }
     let g = Gemm::plain("gemm", [128, 128, 320], DType::F16, DType::F16, "NT");
     let refused = |plan: WgmmaPlan| lower_wgmma(&g, &plan).map(|_| ()).unwrap_err().to_string();

@@ -3,11 +3,12 @@ use crate::compiles::compile;
 use crate::support::some_of;
 use crate::synchronisation::without;
 use satune::compile::{hot_loop_mix, Compiled, Job};
-use satune::kernel::{Mma, Stmt};
+use satune::kernel::{GroupOp, Mma, Stmt};
 use satune::lower::program::{Argument, Module, Workspace};
 use satune::simulate::{self, Options, Report};
 use satune::workload::Workload;
 use satune_ir::interp::Scalar;
+use satune_ir::term::tensor::wgmma_conditions;
 use satune_ir::term::Schedule;
 use satune_ir::{BinOp, DType};
 
@@ -321,6 +322,9 @@ pub fn check_plan(g: &Gemm, plan: &WgmmaPlan) -> Report {
     // Beside the ring two boxes of each consumer, or the whole tile.
     assert!(i64::from(kernel.shared_bytes) <= plan.shared_bytes(g), "{plan:?}: {}", kernel.shared_bytes);
     assert!(!told.contains("ignored") || plan.blocks.is_none(), "{plan:?}\n{told}");
+    let stores = without(&mut kernel.body.clone(), &|s| matches!(s, Stmt::Group(GroupOp::StoreTile { .. })));
+    let by_tma = plan.store != TileStore::Direct && !wgmma_conditions::by_rows(&g.oriented(plan.swapped));
+    assert_eq!(stores > 0, by_tma, "{plan:?}\n{told}");
     check(g, &module)
 }
 

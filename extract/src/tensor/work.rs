@@ -131,6 +131,11 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         TileStore::Tma | TileStore::Boxes => {
             let moved = (m * n * i64::from(gemm.output.bytes())) as f64;
             let line = wgmma_conditions::box_line(gemm.output);
+            // A box has all rows of a consumer, or an instruction's.
+            let high = match plan.store {
+                TileStore::Tma if !gemm.c_transposed && gemm.placed.is_none() => rows * plan.row_blocks(),
+                _ => rows,
+            };
             let boxes = if gemm.c_transposed { rows / line } else { n / line };
             let pairs = !gemm.stores_halves();
             let stores = if pairs { (m * n / 64) as f64 } else { 0.0 };
@@ -141,7 +146,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
                 _ => moved / 128.0,
             };
             let staged = Work {
-                async_copies: (m / rows * boxes) as f64,
+                async_copies: (m / high * boxes) as f64,
                 matrix_moves: if pairs { 0.0 } else { (m / 16 * tiles(n, 16)) as f64 },
                 shared_stores: stores,
                 shared_store_wavefronts: written,

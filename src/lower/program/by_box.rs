@@ -21,7 +21,7 @@ use std::collections::HashMap;
 /// Bytes of its rows.
 const BYTES: i64 = 128;
 /// Says of a loop that it goes from box to box.
-pub const BOX: &str = "box";
+pub const BOX: &str = "satune.box";
 
 /// The statement with such copies box by box, and the program with the variables that count them.
 pub fn by_box<'p>(mut program: Cow<'p, Program>, part: Cow<'p, Stmt>) -> (Cow<'p, Program>, Cow<'p, Stmt>) {

@@ -15,7 +15,7 @@ use super::sent::Sent;
 use super::tensor_memory::{is_tensor, Sums};
 use super::tma::Tiles;
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
-use crate::lower::index::{self, add, all, c, div, mul, rem, scaled};
+use crate::lower::index::{self, add, all, c, div, minus, mul, rem, scaled};
 use satune_ir::{Attr, BufferId, DType, Program, VarId};
 use satune_rewrites::keys;
 use std::borrow::Cow;
@@ -264,10 +264,10 @@ impl<'a> Emitter<'a> {
         }
         let mut sum = add(sum.unwrap_or(c(0)), c(form.constant.max(0)));
         for (atom, k) in form.terms.iter().filter(|(_, k)| *k < 0) {
-            sum = Index::Sub(Box::new(sum), Box::new(mul(self.atom(atom), -*k)));
+            sum = minus(sum, mul(self.atom(atom), -*k));
         }
         match form.constant {
-            k if k < 0 => Index::Sub(Box::new(sum), Box::new(c(-k))),
+            k if k < 0 => minus(sum, c(-k)),
             _ => sum,
         }
     }
@@ -539,7 +539,7 @@ impl<'a> Emitter<'a> {
         let mut of_matrices = true;
         leaves(&l.body, &mut |leaf| of_matrices &= leaf.instruction.is_some());
         let number = match of_matrices && flag(&l.annotations, keys::DESCENDING) {
-            true => Index::Sub(Box::new(c(2 * start + l.extent - 1)), Box::new(Index::Var(var))),
+            true => minus(c(2 * start + l.extent - 1), Index::Var(var)),
             false => Index::Var(var),
         };
         let body = self.with(l.var, number, |this| this.nodes(&l.body));

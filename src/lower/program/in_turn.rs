@@ -13,7 +13,7 @@ use super::limits;
 use super::nest::Nest;
 use super::roles::Brought;
 use crate::kernel::{ArrayId, Cond, GroupOp, Index, Stmt};
-use crate::lower::index::{add, c, div, mul, rem, xor};
+use crate::lower::index::{add, c, div, minus, mul, rem, xor};
 use satune_ir::VarId;
 use satune_rewrites::keys;
 
@@ -63,7 +63,7 @@ impl Emitter<'_> {
         match self.team() {
             None => (own.clone(), count),
             Some(team) => {
-                let left = Index::Sub(Box::new(add(count, c(TEAMS - 1))), Box::new(team.clone()));
+                let left = minus(add(count, c(TEAMS - 1)), team.clone());
                 (add(mul(own.clone(), TEAMS), team), div(left, TEAMS))
             }
         }

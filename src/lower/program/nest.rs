@@ -185,20 +185,7 @@ impl Nest {
 
     /// Calls `f` for every leaf with the loops around it.
     pub fn leaves<'n>(&'n self, f: &mut dyn FnMut(&'n Leaf, &[&'n Loop])) {
-        fn go<'n>(nodes: &'n [Node], path: &mut Vec<&'n Loop>, f: &mut dyn FnMut(&'n Leaf, &[&'n Loop])) {
-            for node in nodes {
-                match node {
-                    Node::Loop(l) => {
-                        path.push(l);
-                        go(&l.body, path, f);
-                        path.pop();
-                    }
-                    Node::Leaf(leaf) => f(leaf, path),
-                    Node::Barrier => {}
-                }
-            }
-        }
-        go(&self.body, &mut Vec::new(), f);
+        leaves_in(&self.body, f);
     }
 
     /// Calls `f` for every leaf, to change it.
@@ -235,6 +222,24 @@ pub fn flag(annotations: &Annotations, key: &str) -> bool {
 /// Whether a copy goes by way of registers.
 pub fn is_staged(leaf: &Leaf) -> bool {
     [keys::LOCAL_STAGE, keys::OLD_LOCAL_STAGE].iter().any(|key| flag(&leaf.annotations, key))
+}
+
+/// Calls `f` for every leaf in nodes with the loops around it there.
+pub fn leaves_in<'n>(nodes: &'n [Node], f: &mut dyn FnMut(&'n Leaf, &[&'n Loop])) {
+    fn go<'n>(nodes: &'n [Node], path: &mut Vec<&'n Loop>, f: &mut dyn FnMut(&'n Leaf, &[&'n Loop])) {
+        for node in nodes {
+            match node {
+                Node::Loop(l) => {
+                    path.push(l);
+                    go(&l.body, path, f);
+                    path.pop();
+                }
+                Node::Leaf(leaf) => f(leaf, path),
+                Node::Barrier => {}
+            }
+        }
+    }
+    go(nodes, &mut Vec::new(), f);
 }
 
 /// Calls `f` for every leaf in nodes.

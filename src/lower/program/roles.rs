@@ -26,7 +26,7 @@ use super::shared;
 use super::tensor_memory::Sums;
 use super::tma::{self, Tiles};
 use crate::kernel::{Array, ArrayId, Cond, Dim, GroupOp, Index, Role, Space, Stmt, Unroll};
-use crate::lower::index::{add, c, div, mul, rem, xor};
+use crate::lower::index::{add, c, div, minus, mul, rem, xor};
 use satune_ir::term::tensor::wgmma_conditions;
 use satune_ir::{BufferId, DType, Program, VarId};
 use satune_rewrites::keys;
@@ -256,7 +256,7 @@ impl Emitter<'_> {
             1 => c(0),
             _ if apart => instance.clone(),
             _ => {
-                let of_all = Index::Sub(Box::new(div(thread(), x)), Box::new(c(1)));
+                let of_all = minus(div(thread(), x), c(1));
                 if teams > 1 {
                     rem(of_all, groups)
                 } else {

@@ -27,7 +27,7 @@ use super::roles::{Brought, Lap};
 use super::tensor_memory::is_tensor;
 use super::turns::Turns;
 use crate::kernel::{Cond, Dim, Index, Stmt, Unroll};
-use crate::lower::index::{add, c, div, mul, rem};
+use crate::lower::index::{add, c, div, minus, mul, rem};
 use satune_ir::affine::{self, constant, floor_div, floor_mod, int};
 use satune_ir::term::tensor::StreamK;
 use satune_ir::{
@@ -426,10 +426,6 @@ fn first(stream: &StreamK, block: Index) -> Index {
         0 => mul(block, each),
         more => add(mul(block.clone(), each), Index::Min(Box::new(block), Box::new(c(more)))),
     }
-}
-
-fn minus(a: Index, b: Index) -> Index {
-    Index::Sub(Box::new(a), Box::new(b))
 }
 
 impl Nest {

@@ -23,7 +23,7 @@ use super::lanes::{chain, is_held};
 use super::layout::BufferLayout;
 use super::linear::{Linear, Ranges};
 use super::matrix::{strange, Instruction, What, LANES, LANE_TAG};
-use super::nest::{flag, leaves, Leaf, Loop, Nest, Node};
+use super::nest::{flag, leaves, leaves_in, Leaf, Loop, Nest, Node};
 use super::pipeline::Pipeline;
 use super::roles::Ring;
 use crate::kernel::{Array, ArrayId, Cond, Descriptor, Dim, GroupOp, Index, LocalVar, Space, Stmt, Tcgen05};
@@ -347,7 +347,7 @@ fn in_order(
     let mut again = HashMap::new();
     for (node, what) in [(*clears, Use::Clears), (*multiplies, Use::Multiplies)] {
         let mut paths: Vec<(&Leaf, Vec<&Loop>)> = Vec::new();
-        each(node, &mut Vec::new(), &mut |leaf, path| paths.push((leaf, path.to_vec())));
+        leaves_in(std::slice::from_ref(node), &mut |leaf, path| paths.push((leaf, path.to_vec())));
         let mut covered = 0;
         for (leaf, path) in paths.into_iter().filter(|(leaf, _)| use_of(leaf) == Some(what)) {
             let form = layout.flatten(&leaf.at, &nest.ranges);
@@ -367,19 +367,6 @@ fn in_order(
         }
     }
     Ok(again)
-}
-
-/// Calls `f` for each leaf with the loops around it, from the node on.
-fn each<'n>(node: &'n Node, path: &mut Vec<&'n Loop>, f: &mut dyn FnMut(&'n Leaf, &[&'n Loop])) {
-    match node {
-        Node::Leaf(leaf) => f(leaf, path),
-        Node::Loop(l) => {
-            path.push(l);
-            l.body.iter().for_each(|node| each(node, path, f));
-            path.pop();
-        }
-        Node::Barrier => {}
-    }
 }
 
 /// How many elements loops name, each once; none where they name some twice, as far as is known.

@@ -12,7 +12,7 @@ use super::error::LowerError;
 use super::linear::Linear;
 use super::nest::{Leaf, Loop, LoopKind, Nest, Node, Thread};
 use crate::kernel::{Dim, Index, Stmt, Unroll};
-use crate::lower::index::{add, c, div, mul};
+use crate::lower::index::{add, c, div, minus, mul};
 use satune_ir::{Attr, For, VarId};
 use satune_rewrites::keys;
 
@@ -92,7 +92,7 @@ impl Emitter<'_> {
         // Clusters walk over tiles as their blocks do.
         let size = self.cluster.as_ref().map_or(1, Cluster::size);
         let (first, step) = (div(Index::BlockIdx(Dim::X), size), turns.blocks / size);
-        let left = div(Index::Sub(Box::new(c(l.extent / size + step - 1)), Box::new(first.clone())), step);
+        let left = div(minus(c(l.extent / size + step - 1), first.clone()), step);
         let count = if l.extent % turns.blocks == 0 { c(turns.most) } else { left };
         let (turn, extent) = self.every_other(&own, count);
         let value = self.numbered(&add(first, mul(turn.clone(), step)));
