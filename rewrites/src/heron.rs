@@ -66,6 +66,28 @@ pub struct Row {
     pub a_vector: i64,
 }
 
+/// What Heron measured of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measured {
+    /// There is no performance beside the row.
+    NotSaid,
+    /// It did not run.
+    Failed,
+    /// So many seconds.
+    Seconds(f64),
+}
+
+/// A row with what was measured of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The schedule.
+    pub row: Row,
+    /// Its time.
+    pub measured: Measured,
+    /// The line of the text that it stands on, from 1.
+    pub line: usize,
+}
+
 /// How the rows of a tile lie in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
@@ -163,6 +185,33 @@ pub enum RowError {
         "a row of Heron's has 37 numbers, 38 with the performance before them, 39 with an id before that; here are {0}"
     )]
     Count(usize),
+    /// A line of a table with more values than columns, or fewer.
+    #[error("the table has {names} columns, and here are {values} values")]
+    Entries {
+        /// Columns.
+        names: usize,
+        /// Values of the line.
+        values: usize,
+    },
+    /// More rows than are looked at.
+    #[error("there are more than {0} rows; ask about fewer at a time")]
+    Many(usize),
+    /// A line that is no row.
+    #[error("line {line}: {error}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// Why not.
+        error: String,
+    },
+    /// A performance that is no number.
+    #[error("{name} is {value}; it is the natural logarithm of runs per second, and 0 where it did not run")]
+    Performance {
+        /// Its name.
+        name: String,
+        /// What stands there.
+        value: String,
+    },
     /// A value that is none.
     #[error("{name} is {value}; it is a whole number from 0 to {most}", most = i32::MAX)]
     Value {
@@ -186,9 +235,6 @@ pub enum RowError {
     /// A stage where the program would be no kernel.
     #[error("the row makes no kernel: {0}")]
     Position(String),
-    /// A vector of elements that do not lie side by side.
-    #[error("the elements of a vector are no affine run of addresses: {0}")]
-    NotAffine(String),
     /// What is multiplied, or by which instruction.
     #[error("Heron's template for products does not take this: {0}")]
     Product(String),
@@ -196,7 +242,7 @@ pub enum RowError {
 
 #[cfg(test)]
 mod testing {
-    use super::Row;
+    use super::{Record, Row};
     use crate::space;
     use crate::testing::{func, parse};
     use satune_ir::term::Contraction;
@@ -211,7 +257,7 @@ mod testing {
         "16,16,16,1,2,1,0,5,4,16,16,1,16,1,32,32,16,1,64,24,16,1,1,1,32,1,1,1,1,1,1,32,24,2,32,24,2";
 
     pub fn row(text: &str) -> Row {
-        Row::read(text).unwrap().unwrap()
+        Record::read(text).unwrap().unwrap().remove(0).row
     }
 
     /// A product of m x n x k; A and B as in BLAS, `T` for transposed.

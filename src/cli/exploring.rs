@@ -39,7 +39,7 @@ pub(super) struct Explore {
     /// A schedule to put beside the best: a file with one (a scheduled PrimFunc; a trace of Satune's or of TVM's, as JSON or Python; the
     /// `plan` of a candidate), or what is fixed of one in the words of why-not ("block 128x128, k 8"), of Triton ("BLOCK_M=128, BLOCK_N=128,
     /// BLOCK_K=32, num_warps=4, num_stages=3") or of CUTLASS ("128x128x32"), the rest as good as can be; or a row of Heron's table, in a file
-    /// or as text
+    /// or as text; of a log or a table of several the fastest
     #[arg(long, value_name = "SCHEDULE")]
     #[serde(default)]
     given: Option<String>,

@@ -6,7 +6,7 @@ use crate::workload::Workload;
 use satune_extract::Descriptor;
 use satune_ir::term::Schedule;
 use satune_ir::{files, tvmscript, BufferId, Program};
-use satune_rewrites::heron::Row;
+use satune_rewrites::heron::{Record, Row};
 use satune_rewrites::space::{read_plan, Fuel};
 use satune_rewrites::{intrinsics, soundness, Trace};
 use std::path::Path;
@@ -26,23 +26,26 @@ pub(super) fn put_beside(
     let failed = |e: String| Failure::Input(format!("--given {named}: {e}"));
     let written = match file_of(named).map_err(failed)? {
         Some(path) => Some(Written::read(path, work.workload()).map_err(failed)?),
-        None => heron::row(named).map_err(failed)?.map(|row| Written::Row(Box::new(row))),
+        None => heron::rows(named).map_err(failed)?.map(Written::Rows),
     };
     let (given, note) = match written {
         None => (of_space(named, work, gpu, limits)?, None),
         Some(Written::Plan { text, .. }) => (of_space(&text, work, gpu, limits)?, None),
         Some(Written::Program(program)) => (of_program(work.workload(), *program).map_err(failed)?, None),
-        Some(Written::Row(row)) => of_row(&row, work.workload()),
+        Some(Written::Rows(records)) => {
+            let (row, told) = heron::fastest(records).map_err(failed)?;
+            of_row(&row, &told, work.workload())
+        }
     };
     work.put_beside(given, note);
     Ok(())
 }
 
 /// What a row of Heron's is, and the shared memory of TVM's kernel.
-fn of_row(row: &Row, problem: &dyn Workload) -> (GivenSchedule, Option<String>) {
+fn of_row(row: &Row, said: &str, problem: &dyn Workload) -> (GivenSchedule, Option<String>) {
     match heron::scheduled(row, problem) {
-        Ok(heron::Scheduled { program, shared, .. }) => match of_program(problem, program) {
-            Ok(given) => (given, Some(format!("the given row of Heron's: {shared}"))),
+        Ok(heron::Scheduled { program, told, .. }) => match of_program(problem, program) {
+            Ok(given) => (given, Some(format!("the given {said}: {told}"))),
             Err(why) => (GivenSchedule::Refused(why), None),
         },
         Err(why) => (GivenSchedule::Refused(why), None),
@@ -86,8 +89,8 @@ pub(super) enum Written {
     Plan { plan: Box<Schedule>, text: String },
     /// A scheduled program, or what a trace makes of the one that is scheduled.
     Program(Box<Program>),
-    /// A row of Heron's.
-    Row(Box<Row>),
+    /// Rows of Heron's.
+    Rows(Vec<Record>),
 }
 
 impl Written {
@@ -105,8 +108,8 @@ impl Written {
         let trace = match Trace::read(&text) {
             Ok(trace) => trace,
             Err(error) => {
-                let row = heron::row(&text)?.map(|row| Written::Row(Box::new(row)));
-                return row.ok_or_else(|| format!("it is no plan, no trace and no row of Heron's: {error}"));
+                let rows = heron::rows(&text)?.map(Written::Rows);
+                return rows.ok_or_else(|| format!("it is no plan, no trace and no row of Heron's: {error}"));
             }
         };
         let program = replayed(problem.program(), &trace).map_err(|e| e.to_string())?;

@@ -15,7 +15,7 @@ use satune_extract::{Counts, Descriptor};
 use satune_ir::term::tensor::{CopyOrder, Mma, OperandPlan, Store, TensorPlan, Wmma, WmmaShape};
 use satune_ir::term::Schedule;
 use satune_ir::{structural, tvmscript, DType, Program};
-use satune_rewrites::heron::Row;
+use satune_rewrites::heron::{Row, Rows};
 use satune_rewrites::space::contraction;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::{Call, Trace};
@@ -441,18 +441,90 @@ fn products_on_lanes_as_tvm_has_them_have_kernels() {
     }
 }
 
-/// A row of Heron's for 128 x 64 x 64, by the same way, with sums in f16 and in f32.
+/// Parts of an extent: so many factors of it, by chance, whose product divides it; what is left, too.
+fn parts<const N: usize>(mut left: i64, rng: &mut StdRng) -> ([i64; N], i64) {
+    let parts = [(); N].map(|()| {
+        let factors: Vec<i64> = (1..=left.min(64)).filter(|f| left % f == 0).collect();
+        let part = factors[rng.gen_range(0..factors.len())];
+        left /= part;
+        part
+    });
+    (parts, left)
+}
+
+/// A row of Heron's for f16 m x n x k with A and B along k and sums of so many bytes, as its search draws them; none where the numbers
+/// drawn do not fit each other.
+fn drawn_row([m, n, k]: [i64; 3], bytes: i64, rng: &mut StdRng) -> Option<Row> {
+    let wmma = [[16, 16, 16], [32, 8, 16], [8, 32, 16]][rng.gen_range(0..3)];
+    let lanes = [1, 2, 4, 8, 16, 32][rng.gen_range(0..6)];
+    let lanes = [lanes, 32 / lanes];
+    let (sums, warps) = ([1, 2, 4].map(|_| 1 << rng.gen_range(0..3)), 1 << rng.gen_range(0..3));
+    let sums = [sums[0], sums[1]];
+    if (sums[0] * sums[1]) % warps != 0 {
+        return None;
+    }
+    let warps = [warps, sums[0] * sums[1] / warps];
+    let threads_y = sums[0] * sums[1];
+    let (mut blocks, mut serial, mut warp, mut elements) = ([1; 2], [1; 2], [0; 2], 1);
+    for (at, extent) in [m, n].into_iter().enumerate() {
+        blocks[at] = [1, 2, 4][rng.gen_range(0..3)];
+        let block = extent / blocks[at];
+        let of_threads = warps[at] * lanes[at];
+        if block % of_threads != 0 || block % (sums[at] * wmma[at]) != 0 {
+            return None;
+        }
+        let ([steps], vector) = parts(block / of_threads, rng);
+        serial[at] = steps;
+        elements *= vector;
+        warp[at] = block / sums[at];
+    }
+    if elements * bytes > 16 {
+        return None;
+    }
+    let levels = [warp[0] / wmma[0], warp[1] / wmma[1], k / wmma[2]].map(|tiles| parts::<3>(tiles, rng).0);
+    let tiles_at = rng.gen_range(0..4);
+    let along = if tiles_at == 3 { wmma[2] } else { k / levels[2][..=tiles_at].iter().product::<i64>() };
+    let rows = |length, rng: &mut StdRng| Rows { length, offset: 8 * rng.gen_range(0..7) };
+    let vector = |rng: &mut StdRng| 1 << rng.gen_range(0..4);
+    Some(Row {
+        wmma,
+        tiles_at: tiles_at as i64,
+        fragments_at: rng.gen_range(tiles_at as i64..4),
+        result_at: 1,
+        sums_at: 0,
+        unroll: rng.gen_range(0..6),
+        blocks,
+        warps,
+        threads_y,
+        lanes,
+        threads_x: 32,
+        serial,
+        c: rows(n / blocks[1], rng),
+        sums,
+        parts: [0, 1, 2].map(|level| levels.map(|axis| axis[level])),
+        b: rows(along, rng),
+        b_vector: vector(rng),
+        a: rows(along, rng),
+        a_vector: vector(rng),
+    })
+}
+
+/// Rows of Heron's by the same way, as its search draws them: with sums in f16 and in f32, of one product and of several shapes. What a row
+/// says of its vectors, and whether TVM's kernel has the shared memory, changes nothing of what it computes.
 #[test]
 fn rows_of_heron_are_lowered() {
-    let row = "16,16,16, 1,2, 1,0,0, 2,1,2,1,2, 1,32,32,32,1, 64,8, 1,2, 2,1,1, 1,2,2, 2,1,1, 32,8,4, 32,8,8";
-    let row = Row::read(row).unwrap().unwrap();
-    for [sums, factors] in [
-        ["float16", "A[vi, vk] * B[vj, vk]"],
-        ["float32", "T.Cast(\"float32\", A[vi, vk]) * T.Cast(\"float32\", B[vj, vk])"],
-    ] {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let gpu = Descriptor::load("v100").unwrap();
+    for _ in 0..samples(8) {
+        let [m, n, k] = [0, 1, 2].map(|_| 32 * rng.gen_range(1..5_i64));
+        let (sums, bytes, factors) = match rng.gen_bool(0.5) {
+            true => ("float16", 2, "A[vi, vk] * B[vj, vk]"),
+            false => ("float32", 4, "T.Cast(\"float32\", A[vi, vk]) * T.Cast(\"float32\", B[vj, vk])"),
+        };
+        let row = std::iter::repeat_with(|| drawn_row([m, n, k], bytes, &mut rng)).flatten().next().unwrap();
         let body = format!(
             "
-for i, j, k in T.grid(128, 64, 64):
+for i, j, k in T.grid({m}, {n}, {k}):
     with T.sblock(\"C\"):
         vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
         with T.init():
@@ -460,10 +532,15 @@ for i, j, k in T.grid(128, 64, 64):
         C[vi, vj] = C[vi, vj] + {factors}
 "
         );
-        let text = script(&format!("A: 128, 64 float16; B: 64, 64 float16; C: 128, 64 {sums}"), &body);
+        let text = script(&format!("A: {m}, {k} float16; B: {n}, {k} float16; C: {m}, {n} {sums}"), &body);
         let program = tvmscript::parse(&text).unwrap();
-        let trace = row.trace(&contraction(&program).unwrap()).unwrap();
-        let theirs = replayed(&program, &trace).unwrap();
-        lowered(sums, &program, &theirs, &Descriptor::load("v100").unwrap());
+        let told = format!("{m} x {n} x {k}, {sums}: {row:?}");
+        let trace = row.trace(&contraction(&program).unwrap()).unwrap_or_else(|e| panic!("{told}: {e}"));
+        let theirs = replayed(&program, &trace).unwrap_or_else(|e| panic!("{told}: {e}"));
+        let made = of_program((Trace::default(), theirs), &options(&gpu));
+        if made.as_ref().is_err_and(|e| e.to_string().contains("shared memory")) {
+            continue;
+        }
+        lowered(&told, &program, &made.unwrap_or_else(|e| panic!("{told}: {e}")).program, &gpu);
     }
 }

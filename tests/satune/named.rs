@@ -233,6 +233,16 @@ fn rows_of_heron_are_taken() {
     assert!(refused.contains("threadIdx.y is 8, but the loops of dense have 16 x 1 = 16"), "{refused}");
     assert!(failed(&dense, "16,16,16,3,3,1").contains("37 numbers"));
 
+    // A table with the performance before each row: the fastest is meant, and did run.
+    let table = folder.path().join("rows.csv");
+    std::fs::write(&table, format!("{ROW_99}\n{ROW_1190}\n{}\n", ROW_1190.replacen("10.28", "8.9", 1))).unwrap();
+    let run = explore(&dense, "v100", folder.path(), &["--no-compile", "--given", table.to_str().unwrap()]);
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap_or_else(|e| panic!("{e}: {run:?}"));
+    let note = "the given row of Heron's, the fastest of 3, line 2, measured there at 0.0343 ms: ";
+    assert!(report["notes"].to_string().contains(note), "{}", report["notes"]);
+    let without = format!("{}\n{}", ROW_99.replacen("0.0,", "", 1), ROW_1190.replacen("1190,10.28,", "", 1));
+    assert!(failed(&dense, &without).contains("none of its 2 rows has a time"));
+
     let asked = |row: &str| {
         let run = satune(&["why-not", &dense, "--gpu", "v100", row]);
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -246,4 +256,8 @@ fn rows_of_heron_are_taken() {
     let why = asked(ROW_1190);
     // Its tile and its instruction are in the space.
     assert!(why.contains("in the space: ") && why.contains("F16 with f16 sums"), "{why}");
+    let why = asked(table.to_str().unwrap());
+    for part in ["line 1, which did not run there: wmma, tile", "line 3, measured there at 0.1364 ms: wmma, tile"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
 }

@@ -18,6 +18,8 @@ pub(super) struct Fit {
     pub warp: [i64; 2],
     /// Elements along k of a tile.
     pub k: i64,
+    /// Vectors whose elements are no run of addresses.
+    pub scattered: Vec<String>,
 }
 
 /// What of a row other schedules on tensor cores have, too.
@@ -78,7 +80,7 @@ impl Fit {
                 }
             }
         }
-        row.vector_of_results(vector, n)?;
+        let mut scattered: Vec<String> = row.vector_of_results(vector, n).into_iter().collect();
         let mut warp = block;
         for (at, axis) in ["i", "j"].into_iter().enumerate() {
             let name = format!("dense.wmma.accumulator.sharedax{at}tileSpatial");
@@ -101,15 +103,15 @@ impl Fit {
             aligned(name, of, bytes)?;
         }
         for (name, of, vector) in [("A", row.a, row.a_vector), ("B", row.b, row.b_vector)] {
-            if vector < 1 || of.length % vector != 0 {
-                let reason = format!(
-                    "{name}.shared_vectorize is {vector}, which does not divide rows of {}: a vector would go on in the next row",
-                    of.length
-                );
-                return Err(RowError::NotAffine(reason));
+            if vector < 1 {
+                return disagree(format!("{name}.shared_vectorize is {vector}, and a vector has an element"));
+            }
+            if of.length % vector != 0 {
+                scattered
+                    .push(format!("those of {name}.shared, {vector} elements, go on in the next row of {}", of.length));
             }
         }
-        Ok(Fit { op, transposed, rows: [a[0], b[0], block[0]], warp, k: tiles[2] })
+        Ok(Fit { op, transposed, rows: [a[0], b[0], block[0]], warp, k: tiles[2], scattered })
     }
 }
 
@@ -173,6 +175,21 @@ impl Row {
         Ok(Tile { block: [m, n, fit.k], warp, threads: self.threads_x * self.threads_y })
     }
 
+    /// The vectors of the row whose elements are no affine run of addresses, and so are loaded and stored one by one; none where
+    /// every vector is one.
+    ///
+    /// # Errors
+    /// Where the row is none of the product.
+    pub fn scattered(&self, contraction: &Contraction) -> Result<Option<String>, RowError> {
+        let Fit { scattered, .. } = Fit::of(self, &by_rows(contraction))?;
+        Ok((!scattered.is_empty()).then(|| {
+            let vectors = scattered.join(", ");
+            format!(
+                "the addresses of some vectors are no affine run with step 1, and their elements are accessed one by one: {vectors}"
+            )
+        }))
+    }
+
     /// Where stages stand.
     fn positions(&self) -> Fits<()> {
         let no = |reason: String| Err(RowError::Position(reason));
@@ -234,16 +251,11 @@ impl Row {
         Ok(())
     }
 
-    /// The last loops along i and j are one vector.
-    fn vector_of_results(&self, [i, j]: [i64; 2], n: i64) -> Fits<()> {
+    /// The last loops along i and j are one vector: the one whose elements do not lie side by side.
+    fn vector_of_results(&self, [i, j]: [i64; 2], n: i64) -> Option<String> {
         // Where it takes whole rows of C and of its tile, these follow each other.
-        if i == 1 || j == 1 || (j == n && self.c.offset == 0) {
-            return Ok(());
-        }
-        Err(RowError::NotAffine(format!(
-            "what is left of dense's loops are {i} rows x {j} columns of C for one vector; the parts along i before it \
-             leave one row"
-        )))
+        let runs = i == 1 || (j == n && self.c.offset == 0);
+        (!runs).then(|| format!("those of dense are {i} rows x {j} columns of C"))
     }
 
     /// What copies at the level of tiles take: rows of A, columns of B, both of all warps, and elements along k.
@@ -340,11 +352,21 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_side_by_side() {
-        // 2 rows x 2 columns; a vector longer than a row.
-        let errors = [told(ROW_77, |r| r.serial = [8, 1]), told(ROW_1190, |r| r.a_vector = 64)];
-        for (error, part) in errors.into_iter().zip(["2 rows x 2 columns of C", "does not divide rows of 32"]) {
-            assert!(matches!(error, RowError::NotAffine(_)) && error.to_string().contains(part), "{error}");
+    fn vectors_of_elements_that_are_apart_are_told() {
+        let product = product([1024; 3], "NT", ["float16"; 2]).1;
+        let told = |text: &str, change: &dyn Fn(&mut Row)| {
+            let mut row = row(text);
+            change(&mut row);
+            assert!(row.trace(&product).is_ok());
+            row.scattered(&product).unwrap()
+        };
+        assert_eq!(told(ROW_77, &|_| ()), None);
+        for (told, part) in [
+            (told(ROW_77, &|r| r.serial = [8, 1]), "2 rows x 2 columns of C"),
+            (told(ROW_77, &|r| (r.lanes, r.serial) = ([1, 32], [2, 2])), "8 rows x 1 columns of C"),
+            (told(ROW_1190, &|r| r.a_vector = 64), "A.shared, 64 elements, go on in the next row of 32"),
+        ] {
+            assert!(told.as_ref().is_some_and(|told| told.contains(part)), "{part}: {told:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Heron's rows as traces: TVM makes the same programs.
 use satune_ir::{structural, tvmscript, Program};
-use satune_rewrites::heron::Row;
+use satune_rewrites::heron::Record;
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::simplified::simplified;
 use satune_rewrites::space::contraction;
@@ -38,7 +38,7 @@ fn tvm_makes_the_same_programs() {
     let small = crate::plans::source([128, 64, 64], "float16", "NT", None);
     let mut all = Vec::new();
     for (text, source) in ROWS.map(|row| (row, &dense)).into_iter().chain(SMALL.map(|row| (row, &small))) {
-        let trace = Row::read(text).unwrap().unwrap().trace(&contraction(source).unwrap()).unwrap();
+        let trace = Record::read(text).unwrap().unwrap().remove(0).row.trace(&contraction(source).unwrap()).unwrap();
         let (results, schedule) = replay_strict(source, &trace.calls).unwrap();
         assert!(results.iter().all(Result::is_ok), "{text}");
         all.push((source, trace.to_python("schedule"), schedule.program().clone()));

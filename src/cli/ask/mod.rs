@@ -25,7 +25,7 @@ use satune_extract::{Descriptor, Searched};
 use satune_ir::files;
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{Contraction, CoresPlan, Schedule, Space};
-use satune_rewrites::heron::Row;
+use satune_rewrites::heron::Record;
 use satune_rewrites::space::Fuel;
 use satune_rewrites::Trace;
 use sensitivity::Marked;
@@ -38,8 +38,8 @@ pub(super) struct Args {
     #[command(flatten)]
     target: Target,
     /// Questions, each what is fixed of a schedule: "block 128x128, k 8, registers 8x8, A k-major pad 4, split 1", or a plan as JSON,
-    /// or a file with a plan or a product that is scheduled, or a row of Heron's table
-    #[arg(long_help = format!("Questions, each what is fixed of a schedule, or the `plan` of a candidate as JSON; the rest is free. A file may hold a plan, or a product that is scheduled: a PrimFunc or a trace. A row of Heron's table (37 numbers, or names with values) is a question, too. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
+    /// or a file with a plan or a product that is scheduled, or rows of Heron's table
+    #[arg(long_help = format!("Questions, each what is fixed of a schedule, or the `plan` of a candidate as JSON; the rest is free. A file may hold a plan, or a product that is scheduled: a PrimFunc or a trace. A row of Heron's table (37 numbers, or names with values) is a question, too; of its log, or of a table with a row a line, each is. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
     schedules: Vec<String>,
     /// A trace that `explore` wrote (NAME.trace.json beside its candidates.json)
     #[arg(long)]
@@ -313,13 +313,15 @@ fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fix
     for text in &args.schedules {
         let wrong = |e: String| Failure::Input(format!("{text}: {e}"));
         match given::file_of(text).map_err(wrong)? {
-            Some(path) => out.push(match Written::read(path, problem).map_err(wrong)? {
-                Written::Plan { plan, .. } => of_plan(path, *plan, problem)?,
-                Written::Program(program) => of_plan(path, given::plan_of(&program, problem).map_err(wrong)?, problem)?,
-                Written::Row(row) => of_row(&row, problem)?,
-            }),
-            None => match heron::row(text).map_err(wrong)? {
-                Some(row) => out.push(of_row(&row, problem)?),
+            Some(path) => match Written::read(path, problem).map_err(wrong)? {
+                Written::Plan { plan, .. } => out.push(of_plan(path, *plan, problem)?),
+                Written::Program(program) => {
+                    out.push(of_plan(path, given::plan_of(&program, problem).map_err(wrong)?, problem)?);
+                }
+                Written::Rows(records) => out.extend(of_rows(&records, problem)?),
+            },
+            None => match heron::rows(text).map_err(wrong)? {
+                Some(records) => out.extend(of_rows(&records, problem)?),
                 None => out.extend(questions_of(text, problem)?),
             },
         }
@@ -344,19 +346,24 @@ fn of_plan<W: Askable>(path: &Path, plan: Schedule, problem: &W) -> Result<Quest
     Ok(Question::new(name, fixed, Some(plan)))
 }
 
-/// The question that a row of Heron's is: whether it is a schedule, whether TVM's kernel has the shared memory for it, and where what it
+/// The questions that rows of Heron's are.
+fn of_rows<W: Askable>(records: &[Record], problem: &W) -> Result<Vec<Question<W::Fixed>>, Failure> {
+    records.iter().map(|record| of_row(record, records.len(), problem)).collect()
+}
+
+/// The question that a row of Heron's is, one of so many: whether it is a schedule, whether TVM's kernel has the shared memory for it, and where what it
 /// fixes stands here.
-fn of_row<W: Askable>(row: &Row, problem: &W) -> Result<Question<W::Fixed>, Failure> {
+fn of_row<W: Askable>(record: &Record, of: usize, problem: &W) -> Result<Question<W::Fixed>, Failure> {
     let builds = "the row itself is a schedule of the program, which `satune explore --given` builds";
-    let (words, refused, otherwise) = match heron::scheduled(row, problem) {
-        Ok(found) if found.fits => (found.words, None, Some(format!("{builds}; {}", found.shared))),
-        Ok(found) => (found.words, Some(found.shared), Some(format!("{builds}, with less shared memory"))),
+    let (words, refused, otherwise) = match heron::scheduled(&record.row, problem) {
+        Ok(found) if found.fits => (found.words, None, Some(format!("{builds}; {}", found.told))),
+        Ok(found) => (found.words, Some(found.told), Some(format!("{builds}, with less shared memory"))),
         // Only products are asked about instructions.
         Err(why) if problem.contraction().is_none() => return Err(Failure::Input(why)),
         Err(why) => ("wmma".into(), Some(why), None),
     };
     let fixed = problem.question(&words).map_err(|e| Failure::Input(format!("a row of Heron's: {e}")))?;
-    let name = format!("a row of Heron's: {words}");
+    let name = format!("a row of Heron's{}: {words}", heron::said_of(record, of));
     Ok(Question { refused, otherwise, ..Question::new(name, fixed, None) })
 }
 
