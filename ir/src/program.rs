@@ -123,8 +123,26 @@ pub enum IterKind {
     Spatial,
     /// `R`: commutative reduction.
     Reduce,
+    /// Ordered, as a scan's: instances run one after the other.
+    Ordered,
     /// `O`: opaque; never scheduled.
     Opaque,
+}
+
+impl IterKind {
+    /// The letter of TVM's `GetBlockVarTypes`.
+    pub fn letter(self) -> char {
+        match self {
+            IterKind::Spatial => 'S',
+            IterKind::Reduce => 'R',
+            IterKind::Ordered | IterKind::Opaque => 'O',
+        }
+    }
+
+    /// Whether instances may run in any order: data-parallel, or a reduction.
+    pub fn any_order(self) -> bool {
+        matches!(self, IterKind::Spatial | IterKind::Reduce)
+    }
 }
 
 /// An iterator of a block.

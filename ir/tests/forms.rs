@@ -176,3 +176,13 @@ fn types_beside_arguments_and_fixed_point_products() {
         }
     }
 }
+
+/// Iterators whose instances run one after the other are read and printed, and no primitive binds their loops.
+#[test]
+fn iterators_of_scans_are_their_own_kind() {
+    let body = "for i, j in T.grid(4, 4):\n    with T.sblock(\"S\"):\n        vi = T.axis.spatial(4, i)\n        vj = T.axis.scan(4, j)\n        \
+                B[vi * 4 + vj] = T.if_then_else(vj == 0, T.float32(0), B[vi * 4 + vj - 1]) + A[vi * 4 + vj]";
+    let program = read("p.py", &double(PARAMS, body));
+    let text = tvmscript::print(&program);
+    assert!(text.contains("vj = T.axis.scan(4, j)") && text.contains("vi = T.axis.spatial(4, i)"), "{text}");
+}

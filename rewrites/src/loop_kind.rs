@@ -34,7 +34,7 @@ impl What<'_> {
         match kind {
             IterKind::Spatial => true,
             IterKind::Reduce => matches!(self, What::Bind(tag) if tag.starts_with("threadIdx.")),
-            IterKind::Opaque => false,
+            IterKind::Ordered | IterKind::Opaque => false,
         }
     }
 }

@@ -37,12 +37,7 @@ pub struct BlockInfo {
 impl BlockInfo {
     /// A letter per iterator, `SSR` for instance.
     pub fn kinds(&self) -> String {
-        let letter = |iv: &IterVar| match iv.kind {
-            IterKind::Spatial => 'S',
-            IterKind::Reduce => 'R',
-            IterKind::Opaque => 'O',
-        };
-        self.iterators.iter().map(letter).collect()
+        self.iterators.iter().map(|iv| iv.kind.letter()).collect()
     }
 }
 

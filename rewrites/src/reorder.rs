@@ -106,7 +106,7 @@ fn require_reorderable_blocks(s: &Schedule, chain: &[LoopId]) -> Result<()> {
     let (Some(&top), Some(&bottom)) = (chain.first(), chain.last()) else { return Ok(()) };
     for r in tree::all_realizes(&s.get_loop(bottom)?.body) {
         let b = &r.block;
-        if b.iter_vars.iter().any(|iv| iv.kind == IterKind::Opaque) {
+        if b.iter_vars.iter().any(|iv| !iv.kind.any_order()) {
             return Err(ScheduleError::refused(
                 "The block under the loops to be reordered have block iter type other than data-parallel or reduction",
                 format!("The block {} under the loops to be reordered have block iter type other than data-parallel or reduction", b.name),

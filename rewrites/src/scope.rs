@@ -28,7 +28,7 @@ fn reduction_violation(s: &Schedule, block: &Block, dominant: bool) -> Option<u8
         Some(1)
     } else if !s.flags(block.id).affine_binding {
         Some(2)
-    } else if block.iter_vars.iter().any(|iv| iv.kind == IterKind::Opaque) {
+    } else if block.iter_vars.iter().any(|iv| !iv.kind.any_order()) {
         Some(3)
     } else if !dominant {
         Some(4)

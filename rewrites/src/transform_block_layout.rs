@@ -128,7 +128,7 @@ fn kind_of(output: &Expr, iters: &[IterVar]) -> Option<IterKind> {
         }
     });
     match kinds[..] {
-        [kind] if kind != IterKind::Opaque => Some(kind),
+        [kind] if kind.any_order() => Some(kind),
         _ => None,
     }
 }

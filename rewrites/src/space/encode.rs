@@ -107,7 +107,7 @@ impl Reader<'_> {
             let reduce = match iter.kind {
                 IterKind::Spatial => false,
                 IterKind::Reduce => true,
-                IterKind::Opaque => return Err(format!("iterator `{}` is opaque", iter.var.name)),
+                _ => return Err(format!("iterator `{}` is neither spatial nor a reduction's", iter.var.name)),
             };
             let v = iter.var.id;
             kinds.push((v, reduce, extent, [uses(&a, v), uses(&b, v), uses(&c, v)]));

@@ -34,7 +34,7 @@ pub(super) fn factored(program: &Program) -> Program {
 fn outlined(out: &mut Program, part: &Stmt) -> Option<(Stmt, Stmt)> {
     let block = block_of(out, part).ok()?.clone();
     let whole = |iv: &IterVar| constant(&iv.extent).is_some() && constant(&iv.min) == Some(0);
-    if !block.iter_vars.iter().all(|iv| whole(iv) && iv.kind != IterKind::Opaque) {
+    if !block.iter_vars.iter().all(|iv| whole(iv) && iv.kind.any_order()) {
         return None;
     }
     let factor = factor(&block)?.clone();

@@ -79,7 +79,7 @@ impl<'p> Update<'p> {
         let spatial = |iv: &IterVar| iv.kind == IterKind::Spatial;
         let used = |iv: &IterVar| indices.iter().any(|e| matches!(e, Expr::Var(v) if *v == iv.var));
         let plain = indices.iter().all(|e| matches!(e, Expr::Var(_) | Expr::Int(..)));
-        let bare = plain && block.iter_vars.iter().all(|iv| spatial(iv) == used(iv) && iv.kind != IterKind::Opaque);
+        let bare = plain && block.iter_vars.iter().all(|iv| spatial(iv) == used(iv) && iv.kind.any_order());
         let constant = block.iter_vars.iter().all(|iv| constant(&iv.extent).is_some());
         let free = matches!(realize.predicate, Expr::Int(1, _)) && bare && constant;
         let load = Expr::Load(*target, indices.clone());

@@ -186,7 +186,7 @@ fn leaves_of<'p>(stmt: &'p Stmt, around: &Around<'p>, out: &mut Vec<Leaf<'p>>) -
         Stmt::Realize(r) => {
             let block = &r.block;
             let known = |iv: &IterVar| constant(&iv.min) == Some(0) && constant(&iv.extent).is_some_and(|e| e > 0);
-            let data = |iv: &IterVar| iv.kind != IterKind::Opaque && known(iv);
+            let data = |iv: &IterVar| iv.kind.any_order() && known(iv);
             if !block.match_buffers.is_empty() || !block.iter_vars.iter().all(data) {
                 return None;
             }

@@ -175,7 +175,7 @@ impl Printer<'_> {
             let run = pairs[at..].iter().take_while(|(iv, e)| self.is_remap(iv, e)).count();
             if run > 1 {
                 let names: Vec<String> = pairs[at..at + run].iter().map(|(iv, _)| self.names.define(&iv.var)).collect();
-                let kinds: String = pairs[at..at + run].iter().map(|(iv, _)| letter(iv.kind)).collect();
+                let kinds: String = pairs[at..at + run].iter().map(|(iv, _)| iv.kind.letter()).collect();
                 let line =
                     format!("{} = T.axis.remap(\"{kinds}\", [{}])", names.join(", "), values[at..at + run].join(", "));
                 self.line(&line);
@@ -186,6 +186,7 @@ impl Printer<'_> {
             let function = match iv.kind {
                 IterKind::Spatial => "spatial",
                 IterKind::Reduce => "reduce",
+                IterKind::Ordered => "scan",
                 IterKind::Opaque => "opaque",
             };
             let domain = match &iv.min {
@@ -204,6 +205,9 @@ impl Printer<'_> {
     /// Whether an iterator runs over a loop's variable with the loop's own domain.
     fn is_remap(&self, iv: &IterVar, value: &Expr) -> bool {
         let Expr::Var(v) = value else { return false };
+        if iv.kind == IterKind::Ordered {
+            return false;
+        }
         let domain = self.domains.get(&v.id);
         iv.var.dtype == v.dtype && domain.is_some_and(|(min, extent)| iv.min == *min && iv.extent == *extent)
     }
@@ -219,12 +223,4 @@ fn end(min: &Expr, extent: &Expr) -> Expr {
 
 fn is_plain(l: &For) -> bool {
     matches!(l.min, Expr::Int(0, _)) && l.kind == ForKind::Serial && l.annotations.is_empty()
-}
-
-fn letter(kind: IterKind) -> char {
-    match kind {
-        IterKind::Spatial => 'S',
-        IterKind::Reduce => 'R',
-        IterKind::Opaque => 'O',
-    }
 }

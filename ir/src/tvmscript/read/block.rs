@@ -98,11 +98,12 @@ impl Reader {
         let kind = match function.trim_start_matches("axis.") {
             "spatial" | "S" => IterKind::Spatial,
             "reduce" | "R" => IterKind::Reduce,
+            "scan" => IterKind::Ordered,
             "opaque" | "O" => IterKind::Opaque,
             "remap" => return self.remap(names, c),
             other => {
                 return Err(Fail::on(c, format!("T.axis.{other} is not known"))
-                    .help("T.axis.spatial, T.axis.reduce, T.axis.opaque or T.axis.remap"))
+                    .help("T.axis.spatial, T.axis.reduce, T.axis.scan, T.axis.opaque or T.axis.remap"))
             }
         };
         let [name] = names else {

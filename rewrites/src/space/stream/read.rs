@@ -270,7 +270,7 @@ fn read_block(
         let reduce = match iter.kind {
             IterKind::Spatial => false,
             IterKind::Reduce => true,
-            IterKind::Opaque => return Err(format!("iterator `{}` is opaque", iter.var.name)),
+            _ => return Err(format!("iterator `{}` is neither spatial nor a reduction's", iter.var.name)),
         };
         iters.push(StreamIter { name: iter.var.name.to_string(), extent, reduce, axis: 0 });
     }
