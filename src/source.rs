@@ -11,8 +11,9 @@ use satune_ir::term::stream::StreamBlock;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{files, visit, BufferId, ForKind, Program, Stmt};
+use satune_rewrites::intrinsics::described;
 use satune_rewrites::space::stream::contractions;
-use satune_rewrites::space::{contraction, explored, on_tensor_cores, EncodeError};
+use satune_rewrites::space::{contraction, explored, not_told, on_tensor_cores, EncodeError};
 use satune_rewrites::tree::has_blocks;
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
@@ -67,6 +68,17 @@ pub enum SourceError {
         contraction: EncodeError,
         /// Why it does not stream.
         streaming: NotStreaming,
+    },
+    /// The program is scheduled, and leads to none that could be explored.
+    #[error(
+        "{path}: the program is scheduled, and which program it schedules cannot be told: {reason}; `satune explore PROGRAM --given \
+         {path}` judges it beside the program that it is to schedule"
+    )]
+    Scheduled {
+        /// As asked.
+        path: String,
+        /// What is in the way.
+        reason: String,
     },
     /// A matrix is too large.
     #[error("{path}: {reason}; give smaller extents")]
@@ -225,13 +237,25 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
 
 /// What is explored for a program is made by `equations`.
 fn work_of(name: &str, given: Program, equations: &dyn Fn(&Program) -> Program) -> Result<Work, SourceError> {
-    let Checked { program, note, given } = checked(given, equations);
-    let mut work = kind_of(name, program)?;
-    match given {
+    let Checked { program, note, given: beside } = checked(given.clone(), equations);
+    let mut work = kind_of(name, program).map_err(|error| undone(error, name, &given))?;
+    match beside {
         Some(given) => work.put_beside(GivenSchedule::Program(given), note),
         None => work.notes().extend(note),
     }
     Ok(work)
+}
+
+/// The error where a program is scheduled and is of no kind: what is wrong with the schedule.
+fn undone(error: SourceError, name: &str, given: &Program) -> SourceError {
+    if !matches!(error, SourceError::Neither { .. }) || !is_scheduled(given) {
+        return error;
+    }
+    let unsound = soundness::readable(&described(given)).err().map(|e| e.detail.clone());
+    match unsound.or_else(|| not_told(given)) {
+        Some(reason) => SourceError::Scheduled { path: name.into(), reason },
+        None => error,
+    }
 }
 
 /// The kind of problem that a program is.

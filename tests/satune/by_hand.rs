@@ -127,6 +127,30 @@ fn what_is_no_instruction_is_refused() {
     }
 }
 
+/// A schedule that leads to no program is told by what is wrong with it, and where it could be judged.
+#[test]
+fn schedules_of_nothing_are_told() {
+    let [(_, _, text), ..] = CASES;
+    for (from, to, why) in [
+        ("for t, r in T.grid(8, 4):", "for t, r in T.grid(4, 4):", "which lanes hold what of `C_warp`"),
+        (
+            "T.axis.spatial(2, j_0 + j_1)",
+            "T.axis.spatial(2, j_0 * 0 + j_1)",
+            "C_warp[0, 0, 0, 0] is read, and nothing before",
+        ),
+        (
+            "T.axis.reduce(12, k_0 * 4 + k_1)",
+            "T.axis.reduce(12, k_0 * 3 + k_1)",
+            "do not take vk_o, vk through all values",
+        ),
+    ] {
+        let changed = text.replace(from, to);
+        assert_ne!(changed, text, "{from}");
+        let error = work_of_script("own.py", &changed).expect_err(to).to_string();
+        assert!(error.contains(why) && error.contains("--given own.py"), "{error}");
+    }
+}
+
 /// A product's program, scheduled.
 fn scheduled(operator: &str, plan: &WgmmaPlan) -> Program {
     let problem = operators::parse(operator).unwrap();

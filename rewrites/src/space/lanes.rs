@@ -26,12 +26,18 @@ struct Tile {
     sides: Vec<(usize, Digits)>,
 }
 
-/// Has such buffers as matrices; whether that can be told of all.
-pub(super) fn as_matrices(program: &mut Program) -> bool {
+/// Has such buffers as matrices.
+///
+/// # Errors
+/// The buffer of which that cannot be told.
+pub(super) fn as_matrices(program: &mut Program) -> Result<(), String> {
     let mut held = program.body.block.alloc_buffers.clone();
     held.retain(|id| program.buffer(*id).scope == "warp");
     for id in held {
-        let Some(tile) = Tile::of(program, id) else { return false };
+        let told = |program: &Program| {
+            format!("which lanes hold what of `{}` is not told by its accesses", program.buffer(id).name)
+        };
+        let tile = Tile::of(program, id).ok_or_else(|| told(program))?;
         let (whole, mut body) = (Cell::new(true), program.body.block.body.as_ref().clone());
         tree::each_realize_mut(&mut body, &mut |r| {
             r.block.reads.retain(|region| region.buffer != id);
@@ -51,7 +57,7 @@ pub(super) fn as_matrices(program: &mut Program) -> bool {
             }
         });
         if !whole.get() {
-            return false;
+            return Err(told(program));
         }
         *program.body.block.body = body;
         let buffer = &mut program.buffers[id.0 as usize];
@@ -62,7 +68,7 @@ pub(super) fn as_matrices(program: &mut Program) -> bool {
             buffer.shape[*d] = int(tiles << digits.len(), dtype);
         }
     }
-    true
+    Ok(())
 }
 
 impl Tile {

@@ -51,10 +51,15 @@ pub use unread::ReadError;
 /// groups, factors that are computed as buffers of their own, neighbouring axes of products as one, maps in the order of what they write,
 /// iterators by the digits that indices take of them, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
-    let source = strided::row_major(&unscheduled::unscheduled(source));
+    let source = strided::row_major(&unscheduled::unscheduled(source).unwrap_or_else(|_| source.clone()));
     let source = tuples::taken_apart(&source, stream::sums_rows);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
     let program = flattened::flattened(&factored::factored(&grouped::grouped(&program)));
     let program = digits::by_digits(&ordered::ordered(&program));
     in_order::in_order(&program, stream::takes)
+}
+
+/// Why the program that a scheduled one schedules cannot be told, for people; none where it can.
+pub fn not_told(scheduled: &satune_ir::Program) -> Option<String> {
+    unscheduled::unscheduled(scheduled).err()
 }

@@ -34,21 +34,25 @@ use satune_ir::{
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The program of which this is a schedule, where it is one and that can be told; else the program itself. Blocks that say to access
-/// something else than they do are taken for what they do.
-pub(super) fn unscheduled(program: &Program) -> Program {
+/// The program of which this is a schedule; of one that is none, itself. Blocks that say to access something else than they do are taken
+/// for what they do.
+///
+/// # Errors
+/// Why that cannot be told, for people.
+pub(super) fn unscheduled(program: &Program) -> Result<Program, String> {
     let parts = parts(program);
     if parts.iter().all(|part| is_plain(program, part) || misdeclared(program, part)) {
         let mut out = program.clone();
         let nests = parts.into_iter().map(|part| redeclared(&mut out, part)).collect();
         *out.body.block.body = Stmt::seq(nests);
-        return named_apart(out);
+        return Ok(named_apart(out));
     }
     let mut plain = described(program);
     views::seen_through(&mut plain.body.block.body);
     let mut scheduled = plain.clone();
-    let made = as_matrices(&mut scheduled).then(|| Undone::of(&scheduled)).flatten().and_then(Undone::program);
-    made.filter(|made| soundness::check(made, &plain).is_ok()).unwrap_or_else(|| program.clone())
+    as_matrices(&mut scheduled)?;
+    let made = Undone::of(&scheduled)?.program()?;
+    soundness::check(&made, &plain).map(|()| made).map_err(|e| e.detail.clone())
 }
 
 /// Blocks of one name with names of their own.
@@ -68,7 +72,7 @@ fn redeclared(out: &mut Program, part: &Stmt) -> Stmt {
     }
     let mut leaves = Vec::new();
     match leaves_of(part, &Around::nothing(), &mut leaves) {
-        Some(()) if leaves.len() == 1 => leaves[0].nest(out, leaves[0].block.name.clone()),
+        Ok(()) if leaves.len() == 1 => leaves[0].nest(out, leaves[0].block.name.clone()),
         _ => part.clone(),
     }
 }
@@ -83,8 +87,8 @@ struct Leaf<'p> {
 }
 
 impl Leaf<'_> {
-    /// Whether all that it uses are iterators, its own loops and buffers.
-    fn is_movable(&self) -> bool {
+    /// Refuses what uses more than iterators, its own loops and buffers.
+    fn moves(&self) -> Result<(), String> {
         let iters = self.around.iter().copied().chain(self.own);
         let mut known: HashSet<VarId> = iters.map(|iv| iv.var.id).collect();
         let parts: Vec<&Stmt> = self.init.into_iter().chain([self.body]).collect();
@@ -102,15 +106,23 @@ impl Leaf<'_> {
                 visit::walk_expr(e, &mut |e| opaque |= fields::of(e).is_some());
             });
         }
-        !opaque
+        match opaque {
+            false => Ok(()),
+            true => Err(format!("block `{}` calls, or uses, what nothing is known of", self.block.name)),
+        }
     }
 
-    /// Whether a sum goes over all values of its iterators, each once: among the sums of all elements, or at least in each. The check of
-    /// scheduled programs does not ask.
-    fn sums_once(&self, inside: &Around) -> bool {
+    /// Refuses a sum that does not go over all values of its iterators, each once: among the sums of all elements, or at least in each.
+    /// The check of scheduled programs does not ask.
+    fn sums_once(&self, inside: &Around) -> Result<(), String> {
         let all: Vec<&IterVar> = self.around.iter().copied().filter(|iv| self.uses(iv)).chain(self.own).collect();
         let sums: Vec<&IterVar> = all.iter().copied().filter(|iv| iv.kind == IterKind::Reduce).collect();
-        sums.is_empty() || inside.each_once(&all) || inside.each_once(&sums)
+        if sums.is_empty() || inside.each_once(&all) || inside.each_once(&sums) {
+            return Ok(());
+        }
+        let over: Vec<&str> = sums.iter().map(|iv| &*iv.var.name).collect();
+        let over = over.join(", ");
+        Err(format!("the loops around block `{}` do not take {over} through all values, each once", self.block.name))
     }
 
     fn uses(&self, iv: &IterVar) -> bool {
@@ -173,9 +185,11 @@ impl Around<'_> {
     }
 }
 
-/// The blocks without others below a statement, in their order; none where there is something besides loops and blocks, or what
-/// cannot be moved.
-fn leaves_of<'p>(stmt: &'p Stmt, around: &Around<'p>, out: &mut Vec<Leaf<'p>>) -> Option<()> {
+/// The blocks without others below a statement, in their order.
+///
+/// # Errors
+/// Where there is something besides loops and blocks, or what cannot be moved.
+fn leaves_of<'p>(stmt: &'p Stmt, around: &Around<'p>, out: &mut Vec<Leaf<'p>>) -> Result<(), String> {
     match stmt {
         Stmt::For(l) => {
             let mut around = around.clone();
@@ -187,8 +201,14 @@ fn leaves_of<'p>(stmt: &'p Stmt, around: &Around<'p>, out: &mut Vec<Leaf<'p>>) -
             let block = &r.block;
             let known = |iv: &IterVar| constant(&iv.min) == Some(0) && constant(&iv.extent).is_some_and(|e| e > 0);
             let data = |iv: &IterVar| iv.kind.any_order() && known(iv);
-            if !block.match_buffers.is_empty() || !block.iter_vars.iter().all(data) {
-                return None;
+            if !block.match_buffers.is_empty() {
+                return Err(format!("block `{}` has a part of a buffer under another name", block.name));
+            }
+            if let Some(iv) = block.iter_vars.iter().find(|iv| !data(iv)) {
+                let (iter, block) = (&iv.var.name, &block.name);
+                return Err(format!(
+                    "iterator `{iter}` of block `{block}` is no spatial one and no reduction's, from 0 to a constant"
+                ));
             }
             let mut inside = around.clone();
             for (iv, value) in block.iter_vars.iter().zip(&r.iter_values) {
@@ -199,24 +219,26 @@ fn leaves_of<'p>(stmt: &'p Stmt, around: &Around<'p>, out: &mut Vec<Leaf<'p>>) -
             if !has_blocks(&block.body) {
                 let (init, around) = (block.init.as_deref(), around.iters.clone());
                 let leaf = Leaf { block, own: &block.iter_vars, around, init, body: &block.body };
-                let moves = leaf.is_movable() && leaf.sums_once(&inside);
+                let moved = leaf.moves().and_then(|()| leaf.sums_once(&inside));
                 out.push(leaf);
-                return moves.then_some(());
+                return moved;
             }
             inside.iters.extend(&block.iter_vars);
             match &block.init {
                 Some(init) if has_blocks(init) => leaves_of(init, &inside, out)?,
                 Some(init) => {
                     let leaf = Leaf { block, own: &[], around: inside.iters.clone(), init: None, body: init };
-                    let moves = leaf.is_movable();
+                    let moved = leaf.moves();
                     out.push(leaf);
-                    moves.then_some(())?;
+                    moved?;
                 }
                 None => {}
             }
             leaves_of(&block.body, &inside, out)
         }
-        Stmt::Store { .. } | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Evaluate(_) => None,
+        Stmt::Store { .. } | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Evaluate(_) => {
+            Err("a statement stands beside blocks, or between them and their loops".into())
+        }
     }
 }
 
@@ -394,7 +416,7 @@ struct Undone {
 
 impl Undone {
     /// A nest per block.
-    fn of(program: &Program) -> Option<Undone> {
+    fn of(program: &Program) -> Result<Undone, String> {
         let mut out = program.clone();
         let (mut nests, mut moved) = (Vec::new(), HashSet::new());
         let mut names: BTreeSet<String> = BTreeSet::new();
@@ -423,11 +445,11 @@ impl Undone {
         }
         out.body.block.alloc_buffers = allocated;
         *out.body.block.body = Stmt::seq(nests);
-        Some(Undone { program: out, moved })
+        Ok(Undone { program: out, moved })
     }
 
-    /// Everything taken back that can be; none where an operand that lanes hold is copied yet: no kernel but the schedule's has that.
-    fn program(mut self) -> Option<Program> {
+    /// Everything taken back that can be. Where an operand that lanes hold is copied yet, no kernel but the schedule's has that.
+    fn program(mut self) -> Result<Program, String> {
         let of_lanes = self.program.buffers.iter().any(|b| b.scope == "warp");
         while self.init_joined()
             || self.result_cut()
@@ -436,15 +458,15 @@ impl Undone {
             || self.parts_joined()
         {}
         let copies = |b: &Block| store(b).is_some_and(|(to, _, value)| self.is_cache(to) && is_copied(value));
-        if of_lanes && self.nests().into_iter().filter_map(block).any(copies) {
-            return None;
+        if let Some(copy) = self.nests().into_iter().filter_map(block).find(|b| of_lanes && copies(b)) {
+            return Err(format!("block `{}` copies what later blocks read in another form", copy.name));
         }
         self.decide();
         for id in self.program.body.block.alloc_buffers.clone() {
             let buffer = self.program.buffer_mut(id);
             (buffer.scope, buffer.strides) = ("global".into(), Vec::new());
         }
-        Some(self.program)
+        Ok(self.program)
     }
 
     fn nests(&self) -> Vec<&Stmt> {
