@@ -13,7 +13,7 @@ use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{files, visit, BufferId, ForKind, Program, Stmt};
 use satune_rewrites::intrinsics::described;
 use satune_rewrites::space::stream::contractions;
-use satune_rewrites::space::{contraction, explored, not_told, on_tensor_cores, EncodeError};
+use satune_rewrites::space::{contraction, explored, not_told, of_bare_loops, on_tensor_cores, EncodeError};
 use satune_rewrites::tree::has_blocks;
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
@@ -248,7 +248,7 @@ fn work_of(name: &str, given: Program, equations: &dyn Fn(&Program) -> Program) 
 
 /// The error where a program is scheduled and is of no kind: what is wrong with the schedule.
 fn undone(error: SourceError, name: &str, given: &Program) -> SourceError {
-    if !matches!(error, SourceError::Neither { .. }) || !is_scheduled(given) {
+    if !matches!(error, SourceError::Neither { streaming: NotStreaming::Blocks(_), .. }) || !is_scheduled(given) {
         return error;
     }
     let unsound = soundness::readable(&described(given)).err().map(|e| e.detail.clone());
@@ -294,8 +294,11 @@ fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> Checked {
     let wrong = if made == given { None } else { difference(&made, &given) };
     match wrong {
         None => {
-            let undone = is_scheduled(&given) && !is_scheduled(&made);
-            let note = undone.then_some("the program is scheduled already: explored is the program that it schedules");
+            let bare = of_bare_loops(&given);
+            let undone = bare.is_none() && is_scheduled(&given) && !is_scheduled(&made);
+            let loops = "its loops are those of blocks, which run in any order: what they add up is not added up in their order";
+            let schedule = "the program is scheduled already: explored is the program that it schedules";
+            let note = bare.unwrap_or_default().then_some(loops).or(undone.then_some(schedule));
             Checked { program: made, note: note.map(String::from), given: undone.then(|| Box::new(given)) }
         }
         Some(wrong) => {

@@ -2,7 +2,7 @@
 use super::values::{place, InputKind, Inputs};
 use crate::agreement;
 use satune_ir::interp::{self, in_double, slice, Array, Bounds};
-use satune_ir::{BufferId, Program};
+use satune_ir::{visit, BufferId, Program, Stmt};
 use satune_rewrites::tree::all_realizes;
 use std::collections::BTreeSet;
 
@@ -17,7 +17,12 @@ const APART: f64 = 1e-6;
 pub fn difference(explored: &Program, given: &Program) -> Option<String> {
     let inputs = Inputs::of(given, InputKind::Ordinary, agreement::terms(given), false, crate::reference::SEED);
     let realizes = all_realizes(&given.body.block.body);
-    let written: BTreeSet<BufferId> = realizes.iter().flat_map(|r| &r.block.writes).map(|w| w.buffer).collect();
+    let mut written: BTreeSet<BufferId> = realizes.iter().flat_map(|r| &r.block.writes).map(|w| w.buffer).collect();
+    visit::walk_stmt(&given.body.block.body, &mut |s| {
+        if let Stmt::Store { buffer, .. } = s {
+            written.insert(*buffer);
+        }
+    });
     let shapes = |program: &Program| {
         let shape = |p: &BufferId| program.buffer(*p).extents();
         program.params.iter().map(shape).collect::<Option<Vec<_>>>()

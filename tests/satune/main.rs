@@ -4,6 +4,7 @@ extern crate satune_testing;
 
 mod accumulators;
 mod architecture;
+mod bare;
 mod beside;
 mod blackwell;
 mod by_hand;

@@ -101,7 +101,7 @@ fn serial(part: &Stmt) -> Stmt {
 }
 
 /// Whether a loop of a nest is bound to a thread in the source.
-fn is_bound(part: &Stmt) -> bool {
+pub(super) fn is_bound(part: &Stmt) -> bool {
     let mut found = false;
     visit::walk_stmt(part, &mut |s| {
         found |= matches!(s, Stmt::For(For { kind: ForKind::ThreadBinding(_), .. }));
@@ -256,7 +256,7 @@ fn operation(op: BinOp, a: Expr, by: i64) -> Expr {
 
 /// What a part of a program reads and writes, in the variables of the loops around it.
 #[derive(Default)]
-struct Touched {
+pub(super) struct Touched {
     accesses: Vec<(BufferId, Vec<Expr>)>,
     written: BTreeSet<BufferId>,
     /// Whether something may access more than can be seen.
@@ -264,12 +264,17 @@ struct Touched {
 }
 
 impl Touched {
-    fn of(program: &Program, stmt: &Stmt) -> Touched {
+    pub(super) fn of(program: &Program, stmt: &Stmt) -> Touched {
         let mut out = Touched::default();
         out.stmt(stmt, &HashMap::new());
         let views = |b: &BufferId| program.buffer(*b).dtype == DType::Handle;
         out.opaque |= out.accesses.iter().any(|(b, _)| views(b));
         out
+    }
+
+    /// The indices with which a buffer is accessed.
+    pub(super) fn of_buffer(&self, buffer: BufferId) -> impl Iterator<Item = &Vec<Expr>> {
+        self.accesses.iter().filter(move |(b, _)| *b == buffer).map(|(_, at)| at)
     }
 
     fn expr(&mut self, e: &Expr, values: &HashMap<VarId, Expr>) {
@@ -320,8 +325,13 @@ impl Touched {
     /// Whether each value of a loop has elements of its own in all that is written: along one dimension of each such buffer, every
     /// access has one index, of which the loop's value can be told.
     fn apart(&self, v: VarId) -> bool {
+        self.apart_in(v, &|_| true)
+    }
+
+    /// The same of some buffers.
+    pub(super) fn apart_in(&self, v: VarId, of: &dyn Fn(BufferId) -> bool) -> bool {
         !self.opaque
-            && self.written.iter().all(|b| {
+            && self.written.iter().filter(|b| of(**b)).all(|b| {
                 let mut own = self.accesses.iter().filter(|(buffer, _)| buffer == b).map(|(_, at)| at);
                 let Some(first) = own.next() else { return false };
                 let rest: Vec<_> = own.collect();

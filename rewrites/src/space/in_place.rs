@@ -233,7 +233,7 @@ fn like(out: &mut Program, other: BufferId, suffix: &str) -> BufferId {
 }
 
 /// Of `own op added` (or the other way round): the operation, where a reduction by it begins, and what is added.
-fn combined(value: &Expr, own: &Expr, dtype: DType) -> Option<(BinOp, Expr, Expr)> {
+pub(super) fn combined(value: &Expr, own: &Expr, dtype: DType) -> Option<(BinOp, Expr, Expr)> {
     let Expr::Binary(op @ (BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max), a, b) = value else { return None };
     let added = match (**a == *own, **b == *own) {
         (true, false) => b,

@@ -1,4 +1,5 @@
 //! The space of a contraction's schedules: encoding, rules, saturation.
+mod bare;
 mod condition;
 pub mod conditions;
 mod contraction;
@@ -31,6 +32,7 @@ mod unscheduled;
 pub(crate) mod writer;
 
 use crate::simplified::simplified;
+use crate::tree::all_realizes;
 pub use condition::Condition;
 pub use contraction::contraction;
 pub use derive::trace;
@@ -44,13 +46,15 @@ pub use menu::{Fuel, Limits, Menu};
 pub(crate) use nests::nest_over;
 pub use read::read_plan;
 pub use reducer_forms::in_reducer_forms;
+use satune_ir::IterKind;
 pub use unread::ReadError;
 
-/// The program that is explored for a source: one without the schedule that it has already, buffers row by row, a reduction for each
+/// The program that is explored for a source: one whose loops and stores are those of blocks, without the schedule that it has already, buffers row by row, a reduction for each
 /// result, reductions in the form of reducers, indices in their shortest form, what is updated in place copied before, channels by their
 /// groups, factors that are computed as buffers of their own, neighbouring axes of products as one, maps in the order of what they write,
 /// iterators by the digits that indices take of them, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
+    let source = &bare::as_blocks(source);
     let source = strided::row_major(&unscheduled::unscheduled(source).unwrap_or_else(|_| source.clone()));
     let source = tuples::taken_apart(&source, stream::sums_rows);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
@@ -62,4 +66,14 @@ pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
 /// Why the program that a scheduled one schedules cannot be told, for people; none where it can.
 pub fn not_told(scheduled: &satune_ir::Program) -> Option<String> {
     unscheduled::unscheduled(scheduled).err()
+}
+
+/// Whether blocks made of loops of a program, which are in no block or within one, add up; none where there are no such loops.
+pub fn of_bare_loops(program: &satune_ir::Program) -> Option<bool> {
+    let made = bare::as_blocks(program);
+    let sums = |program: &satune_ir::Program| {
+        let blocks = all_realizes(&program.body.block.body).into_iter().map(|r| &r.block);
+        blocks.filter(|b| b.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce)).count()
+    };
+    (made.body.block.body != program.body.block.body).then(|| sums(&made) > sums(program))
 }
