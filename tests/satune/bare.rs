@@ -62,3 +62,19 @@ fn loops_have_the_schedules_of_blocks() {
     let kernels = plan["kernels"].as_array().unwrap_or_else(|| panic!("{plan}"));
     assert!(kernels.len() == 1 && plan.to_string().contains("\"side_by_side\""), "{plan}");
 }
+
+/// A sum of what a condition chooses is none of a block; but each row's is its own, so that rows have threads.
+#[test]
+fn what_keeps_its_order_has_threads_where_it_can() {
+    let body = "
+t = T.alloc_buffer((1,), \"float32\", scope=\"local\")
+for i in range(70):
+    t[0] = T.float32(0)
+    for j in range(40):
+        if A[i, j] > T.float32(0):
+            t[0] = t[0] + A[i, j]
+    B[i] = t[0]
+";
+    let report = executed(&script("A: 70, 40 float32; B: 70, float32", body), "h200", 1);
+    assert!(report["notes"].to_string().contains("40 steps in each of 2 x 64 threads"), "{}", report["notes"]);
+}
