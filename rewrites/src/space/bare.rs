@@ -17,6 +17,8 @@
 //! around both has elements of its own in all that one writes and the other accesses. A buffer that each value writes anew before it reads it gets an element
 //! for each.
 //!
+//! A value with a name is computed where it is used. A sum that one block begins and another goes on with is one block.
+//!
 //! Instances of a block run in any order, so that a sum is not added up in the order of its loops. Where something else depends on their order
 //! the nest stays as it is ([`super::in_order`]).
 use super::in_order::{is_bound, Touched};
@@ -89,7 +91,7 @@ pub(super) fn as_blocks(program: &Program) -> Program {
     out
 }
 
-/// Whether a part stores outside of blocks, or has loops within one.
+/// Whether a part stores outside of blocks, has loops within one, or adds up what another block has begun.
 fn is_bare(part: &Stmt) -> bool {
     fn inside(stmt: &Stmt) -> bool {
         let mut loops = false;
@@ -99,7 +101,10 @@ fn is_bare(part: &Stmt) -> bool {
     match part {
         Stmt::For(l) => is_bare(&l.body),
         Stmt::Seq(parts) => parts.iter().any(is_bare),
-        Stmt::Realize(r) => !has_blocks(&r.block.body) && inside(&r.block.body),
+        Stmt::Realize(r) => {
+            let goes_on = r.block.init.is_none() && r.block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
+            !has_blocks(&r.block.body) && (goes_on || inside(&r.block.body))
+        }
         Stmt::If { then, .. } => is_bare(then),
         Stmt::Let { body, .. } => is_bare(body),
         Stmt::Store { .. } => true,
@@ -127,9 +132,9 @@ fn nests_of(
     others: &dyn Fn(BufferId) -> bool,
     taken: &mut BTreeSet<String>,
 ) -> Option<Vec<Stmt>> {
-    let mut names = HashMap::new();
+    let mut names = Vec::new();
     let mut owned = out.body.block.alloc_buffers.clone();
-    let mut body = without_blocks(part, &mut names, &mut owned)?;
+    let mut body = without_blocks(part, None, &mut names, &mut owned)?;
     owned.retain(|b| !others(*b));
     for buffer in owned {
         body = with_elements(out, &body, buffer);
@@ -156,24 +161,30 @@ fn nests_of(
     let mut made = Vec::new();
     for (at, iters, init, body) in nests {
         let Some(store) = &stores[at] else { continue };
-        let name = names.get(&store.buffer).unwrap_or(&out.buffer(store.buffer).name);
-        let name = unused(name, |name| taken.contains(name));
+        let of_block = names.get(at).cloned().flatten();
+        let name =
+            unused(&of_block.unwrap_or_else(|| out.buffer(store.buffer).name.clone()), |name| taken.contains(name));
         taken.insert(name.clone());
         made.push(nest_over(out, name, &iters, init, body));
     }
     Some(made)
 }
 
-/// Loops, statements in order and stores alone; of each buffer that is written the name of a block that does. None where there is more, or
-/// a loop is bound to threads.
-fn without_blocks(stmt: &Stmt, names: &mut HashMap<BufferId, String>, owned: &mut Vec<BufferId>) -> Option<Stmt> {
+/// Loops, statements in order and stores alone; of each store the name of its block. None where there is more, or a loop is bound to
+/// threads.
+fn without_blocks(
+    stmt: &Stmt,
+    name: Option<&str>,
+    names: &mut Vec<Option<String>>,
+    owned: &mut Vec<BufferId>,
+) -> Option<Stmt> {
     match stmt {
         Stmt::For(l) => {
             let min = constant(&l.min).filter(|_| constant(&l.extent).is_some_and(|e| e > 0))?;
             if matches!(l.kind, ForKind::ThreadBinding(_)) {
                 return None;
             }
-            let mut body = without_blocks(&l.body, names, owned)?;
+            let mut body = without_blocks(&l.body, name, names, owned)?;
             if min != 0 {
                 let from = affine::add(Expr::Var(l.var.clone()), l.min.clone());
                 let values = HashMap::from([(l.var.id, from)]);
@@ -183,7 +194,7 @@ fn without_blocks(stmt: &Stmt, names: &mut HashMap<BufferId, String>, owned: &mu
             Some(Stmt::For(For { min, kind: ForKind::Serial, annotations, body: body.into(), ..l.clone() }))
         }
         Stmt::Seq(parts) => {
-            let parts: Option<Vec<Stmt>> = parts.iter().map(|s| without_blocks(s, names, owned)).collect();
+            let parts: Option<Vec<Stmt>> = parts.iter().map(|s| without_blocks(s, name, names, owned)).collect();
             parts.map(Stmt::seq)
         }
         Stmt::Realize(r) => {
@@ -194,17 +205,28 @@ fn without_blocks(stmt: &Stmt, names: &mut HashMap<BufferId, String>, owned: &mu
                 return None;
             }
             owned.extend(&block.alloc_buffers);
-            for write in &block.writes {
-                names.entry(write.buffer).or_insert_with(|| block.name.clone());
-            }
             let values: HashMap<VarId, Expr> =
                 block.iter_vars.iter().zip(&r.iter_values).map(|(iv, value)| (iv.var.id, value.clone())).collect();
             let body = visit::map_stmt_exprs(&block.body, &mut |e| visit::substitute(e, &values));
-            without_blocks(&body, names, owned)
+            without_blocks(&body, Some(&block.name), names, owned)
         }
-        Stmt::Store { .. } => Some(stmt.clone()),
+        // A value is computed where it is used, where nothing stores to what it reads before.
+        Stmt::Let { var, value, body } => {
+            let mut stored = false;
+            let loads = visit::loads(value);
+            visit::walk_stmt(body, &mut |s| {
+                stored |= matches!(s, Stmt::Store { buffer, .. } if loads.iter().any(|(b, _)| b == buffer));
+            });
+            let values = HashMap::from([(var.id, value.clone())]);
+            let body = visit::map_stmt_exprs(body, &mut |e| visit::substitute(e, &values));
+            (!stored).then(|| without_blocks(&body, name, names, owned)).flatten()
+        }
+        Stmt::Store { .. } => {
+            names.push(name.map(String::from));
+            Some(stmt.clone())
+        }
         Stmt::Evaluate(Expr::Int(..)) => Some(Stmt::Seq(Vec::new())),
-        Stmt::If { .. } | Stmt::Let { .. } | Stmt::Evaluate(_) => None,
+        Stmt::If { .. } | Stmt::Evaluate(_) => None,
     }
 }
 
@@ -442,6 +464,19 @@ for k, i, j in T.grid(4, 4, 4):
         S[0] = S[0] + R[j]
     for j in T.vectorized(4):
         B[i, j] = R[j] / S[0]";
+    /// Cleared by a block of its own.
+    const CLEARED: &str = "for i in range(4):
+    with T.sblock(\"V_init\"):
+        vi = T.axis.spatial(4, i)
+        V[vi] = T.float32(0)
+for i, k in T.grid(4, 4):
+    with T.sblock(\"V\"):
+        vi, vk = T.axis.remap(\"SR\", [i, k])
+        V[vi] = V[vi] + A[vi, vk]";
+    const NAMED: &str = "for i, j in T.grid(4, 4):
+    x: T.float32 = A[i, j]
+    y: T.float32 = x * x
+    B[i, j] = x + y";
     const IN_BLOCK: &str = "for i in range(4):
     with T.sblock(\"rows\"):
         vi = T.axis.spatial(4, i)
@@ -456,6 +491,8 @@ for k, i, j in T.grid(4, 4, 4):
             (SCALAR, vec!["S_each SR init", "V S"]),
             (SOFTMAX, vec!["R_each SS", "S_each SR init", "B SS"]),
             (IN_BLOCK, vec!["rows SS"]),
+            (CLEARED, vec!["V SR init"]),
+            (NAMED, vec!["B SS"]),
             ("V[2] = A[0, 0]", vec!["V "]),
         ] {
             let source = read(text);
@@ -479,6 +516,7 @@ for k, i, j in T.grid(4, 4, 4):
             "for i in range(3):\n    V[i] = A[i, 0]\n    B[i, 0] = V[i + 1]",
             "for i, j in T.grid(4, 4):\n    V[T.Cast(\"int32\", A[i, j])] = A[i, j]",
             "for i in range(4):\n    if A[i, 0] > T.float32(0):\n        V[i] = A[i, 1]",
+            "for i in range(4):\n    x: T.float32 = V[i]\n    V[i] = A[i, 0]\n    B[i, 0] = x",
         ] {
             let source = read(text);
             assert_eq!(tvmscript::print(&as_blocks(&source)), tvmscript::print(&source));

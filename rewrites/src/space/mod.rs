@@ -49,10 +49,10 @@ pub use reducer_forms::in_reducer_forms;
 use satune_ir::IterKind;
 pub use unread::ReadError;
 
-/// The program that is explored for a source: one whose loops and stores are those of blocks, without the schedule that it has already, buffers row by row, a reduction for each
-/// result, reductions in the form of reducers, indices in their shortest form, what is updated in place copied before, channels by their
-/// groups, factors that are computed as buffers of their own, neighbouring axes of products as one, maps in the order of what they write,
-/// iterators by the digits that indices take of them, and bound to threads what no primitive schedules.
+/// The program that is explored for a source: one whose loops and stores are those of blocks, without the schedule that it has already,
+/// buffers row by row, a reduction for each result, reductions in the form of reducers, indices in their shortest form, what is updated in
+/// place copied before, channels by their groups, factors that are computed as buffers of their own, neighbouring axes of products as one,
+/// maps in the order of what they write, iterators by the digits that indices take of them, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = &bare::as_blocks(source);
     let source = strided::row_major(&unscheduled::unscheduled(source).unwrap_or_else(|_| source.clone()));
