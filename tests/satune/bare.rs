@@ -49,6 +49,25 @@ fn best(params: &str, body: &str, gpu: &str) -> (Value, Value) {
     (report["candidates"][0]["plan"].clone(), report["notes"].clone())
 }
 
+/// Sums that no loop is around, in a variable of the program's, and of a block's.
+const TOTALS: [&str; 2] = [
+    "
+S = T.alloc_buffer((1,), \"float32\", scope=\"local\")
+S[0] = T.float32(0)
+for k in range(300):
+    S[0] = S[0] + A[k]
+B[0] = S[0]
+",
+    "
+with T.sblock(\"total\"):
+    S = T.sblock_alloc_buffer((1,), \"float32\")
+    S[0] = T.float32(0)
+    for k in range(300):
+        S[0] = S[0] + A[k]
+    B[0] = S[0]
+",
+];
+
 /// They have the schedules of products and of rows, not one thread an element.
 #[test]
 fn loops_have_the_schedules_of_blocks() {
@@ -57,6 +76,10 @@ fn loops_have_the_schedules_of_blocks() {
         let (plan, notes) = best(product, body, "a100");
         assert!(plan["k_tile"].as_i64().is_some_and(|k| k > 1), "{body}: {plan}");
         assert!(notes.to_string().contains("what they add up is not added up in their order"), "{notes}");
+    }
+    for body in TOTALS {
+        let (plan, _) = best("A: 300, float32; B: 1, float32", body, "t4");
+        assert!(plan.to_string().contains("\"side_by_side\""), "{body}: {plan}");
     }
     let (plan, _) = best("X: 96, 200 float32; Y: 96, 200 float32", SOFTMAX, "h200");
     let kernels = plan["kernels"].as_array().unwrap_or_else(|| panic!("{plan}"));

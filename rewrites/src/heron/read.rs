@@ -48,7 +48,7 @@ fn several(text: &str) -> Option<Result<Vec<Record>, RowError>> {
             })
         }
     };
-    let records: Vec<_> = lines.take(MOST_RECORDS + 1).map(|(at, line)| (at, read(line))).collect();
+    let records: Vec<_> = lines.take(MOST_RECORDS + 1).map(|(at, line)| (at, read(line.trim()))).collect();
     if !records.iter().any(|(_, record)| matches!(record, Some(Ok(_)))) {
         return None;
     }

@@ -14,8 +14,8 @@
 //! ```
 //! A store is an iteration of the loops around it. Those whose values its index tells are spatial iterators of a block; over the others
 //! it adds up, or takes the least or the largest. What stands before it in a loop is a nest before it, where each value of the loops
-//! around both has elements of its own in all that one writes and the other accesses. A buffer that each value writes anew before it reads it gets an element
-//! for each.
+//! around both has elements of its own in all that one writes and the other accesses. A buffer that each value writes anew before it reads
+//! it gets an element for each.
 //!
 //! A value with a name is computed where it is used. A sum that one block begins and another goes on with is one block.
 //!
@@ -23,7 +23,7 @@
 //! the nest stays as it is ([`super::in_order`]).
 use super::in_order::{is_bound, Touched};
 use super::in_place::combined;
-use super::nests::{allocated, nest_over, parts, touches, unused};
+use super::nests::{allocated, is_fixed, nest_over, parts, touches, unused};
 use crate::arith::Domains;
 use crate::iter_map;
 use crate::tree::{all_realizes, has_blocks};
@@ -54,8 +54,8 @@ pub(super) fn as_blocks(program: &Program) -> Program {
         // Together: a sum may begin with what stands before it. Else each by itself.
         for count in [run, 1] {
             let group = &parts[at..at + count.max(1)];
-            let others =
-                |b: BufferId| [&parts[..at], &parts[at + group.len()..]].concat().iter().any(|o| touches(o, b));
+            let (before, after) = (&parts[..at], &parts[at + group.len()..]);
+            let others = |b: BufferId| before.iter().chain(after).any(|other| touches(other, b));
             let (mut tried, mut names) = (out.clone(), taken.clone());
             for own in group.iter().flat_map(|part| all_realizes(part)) {
                 names.remove(&own.block.name);
@@ -73,14 +73,6 @@ pub(super) fn as_blocks(program: &Program) -> Program {
                 made.push(with_own_elements(&mut out, parts[at], &others));
                 at += 1;
                 break;
-            }
-        }
-    }
-    // What stays as it is, bound to no threads, has memory that is everybody's.
-    for part in made.iter().filter(|part| is_bare(part) && !is_bound(part)) {
-        for id in out.body.block.alloc_buffers.clone() {
-            if touches(part, id) {
-                out.buffer_mut(id).scope = "global".into();
             }
         }
     }
@@ -117,7 +109,7 @@ fn is_constant(part: &Stmt) -> bool {
     let mut constant = true;
     visit::walk_stmt(part, &mut |s| {
         constant &= match s {
-            Stmt::Store { value, .. } => visit::loads(value).is_empty() && !visit::uses_var(value, &|_| true),
+            Stmt::Store { value, .. } => is_fixed(value),
             Stmt::Realize(r) => r.block.init.is_none(),
             s => matches!(s, Stmt::For(_)),
         };
@@ -135,9 +127,8 @@ fn nests_of(
     let mut names = Vec::new();
     let mut owned = out.body.block.alloc_buffers.clone();
     let mut body = without_blocks(part, None, &mut names, &mut owned)?;
-    owned.retain(|b| !others(*b));
-    for buffer in owned {
-        body = with_elements(out, &body, buffer);
+    for buffer in owned.iter().filter(|b| !others(**b)) {
+        body = with_elements(out, &body, *buffer);
     }
     let mut stores = Vec::new();
     stores_of(out, &body, &mut Vec::new(), &mut stores)?;
@@ -167,7 +158,20 @@ fn nests_of(
         taken.insert(name.clone());
         made.push(nest_over(out, name, &iters, init, body));
     }
+    for buffer in owned {
+        if made.iter().any(|nest| touches(nest, buffer)) {
+            in_global_memory(out, buffer);
+        }
+    }
     Some(made)
+}
+
+/// Gives a buffer of what is bound to no threads memory that is everybody's.
+fn in_global_memory(out: &mut Program, buffer: BufferId) {
+    out.buffer_mut(buffer).scope = "global".into();
+    if !out.body.block.alloc_buffers.contains(&buffer) {
+        out.body.block.alloc_buffers.push(buffer);
+    }
 }
 
 /// Loops, statements in order and stores alone; of each store the name of its block. None where there is more, or a loop is bound to
@@ -230,13 +234,23 @@ fn without_blocks(
     }
 }
 
-/// What stays as it is, where buffers that are written anew for each value of its loops have elements for each: its threads are apart then.
+/// What stays as it is, bound to no threads: its memory is everybody's, and buffers that are written anew for each value of its loops have
+/// elements for each, so that threads are apart.
 fn with_own_elements(out: &mut Program, part: &Stmt, others: &dyn Fn(BufferId) -> bool) -> Stmt {
-    if !is_bare(part) || is_bound(part) || !all_realizes(part).is_empty() {
+    if !is_bare(part) || is_bound(part) {
         return part.clone();
     }
-    let owned = out.body.block.alloc_buffers.clone();
-    owned.into_iter().filter(|b| !others(*b)).fold(part.clone(), |part, buffer| with_elements(out, &part, buffer))
+    let in_no_block = all_realizes(part).is_empty();
+    let mut made = part.clone();
+    for buffer in out.body.block.alloc_buffers.clone() {
+        if touches(part, buffer) {
+            in_global_memory(out, buffer);
+            if in_no_block && !others(buffer) {
+                made = with_elements(out, &made, buffer);
+            }
+        }
+    }
+    made
 }
 
 /// The statement where a buffer that is written anew for each value of loops has elements for each; else the same.
@@ -396,9 +410,12 @@ impl Store {
             };
             store.indices.iter().map(of).collect()
         };
-        let constant = visit::loads(&first.value).is_empty() && !visit::uses_var(&first.value, &|_| true);
         let all_told = first.loops.iter().all(|(v, extent)| *extent == 1 || first.tells(v));
-        first.buffer == self.buffer && constant && all_told && shape(first).is_some() && shape(first) == shape(self)
+        first.buffer == self.buffer
+            && is_fixed(&first.value)
+            && all_told
+            && shape(first).is_some()
+            && shape(first) == shape(self)
     }
 
     /// Its loops as iterators.
@@ -416,9 +433,10 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::as_blocks;
+    use crate::space::nests::{parts, touches};
     use crate::tree::all_realizes;
     use proptest::prelude::*;
-    use satune_ir::{interp, tvmscript, Program};
+    use satune_ir::{interp, tvmscript, BufferId, Program};
 
     const PARAMS: &str =
         "A: T.Buffer((4, 4), \"float32\"), B: T.Buffer((4, 4), \"float32\"), C: T.Buffer((4, 4), \"float32\"), \
@@ -464,6 +482,18 @@ for k, i, j in T.grid(4, 4, 4):
         S[0] = S[0] + R[j]
     for j in T.vectorized(4):
         B[i, j] = R[j] / S[0]";
+    /// A buffer that no loop around has elements for.
+    const WHOLE: &str = "S[0] = T.float32(0)
+for i in range(4):
+    S[0] = S[0] + A[0, i]
+V[0] = S[0]";
+    /// A buffer of the block's own.
+    const OWNED: &str = "with T.sblock(\"total\"):
+    Q = T.sblock_alloc_buffer((1,), \"float32\", scope=\"local\")
+    Q[0] = T.float32(0)
+    for i in range(4):
+        Q[0] = Q[0] + A[0, i]
+    V[0] = Q[0]";
     /// Cleared by a block of its own.
     const CLEARED: &str = "for i in range(4):
     with T.sblock(\"V_init\"):
@@ -491,6 +521,8 @@ for i, k in T.grid(4, 4):
             (SCALAR, vec!["S_each SR init", "V S"]),
             (SOFTMAX, vec!["R_each SS", "S_each SR init", "B SS"]),
             (IN_BLOCK, vec!["rows SS"]),
+            (WHOLE, vec!["S R init", "V "]),
+            (OWNED, vec!["total R init", "total_1 "]),
             (CLEARED, vec!["V SR init"]),
             (NAMED, vec!["B SS"]),
             ("V[2] = A[0, 0]", vec!["V "]),
@@ -499,6 +531,11 @@ for i, k in T.grid(4, 4):
             let made = as_blocks(&source);
             assert_eq!(told(&made), blocks, "{}", tvmscript::print(&made));
             interp::equal_on(&source, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", tvmscript::print(&made)));
+            for (id, buffer) in (0..).map(BufferId).zip(&made.buffers) {
+                let used = parts(&made).into_iter().any(|nest| touches(nest, id));
+                let known = made.params.contains(&id) || made.body.block.alloc_buffers.contains(&id);
+                assert!(!used || known && buffer.scope == "global", "{}", tvmscript::print(&made));
+            }
         }
         assert!(crate::space::contraction(&as_blocks(&read(PRODUCT))).is_ok());
     }

@@ -58,6 +58,11 @@ pub(super) fn times_loaded(program: &Program, nest: &Stmt, name: &str) -> usize 
     count
 }
 
+/// Whether a value is the same wherever it is computed.
+pub(super) fn is_fixed(value: &Expr) -> bool {
+    visit::loads(value).is_empty() && !visit::uses_var(value, &|_| true)
+}
+
 /// A new block over iterators like these, under a loop for each, which does what is said of them.
 pub(crate) fn nest_over(out: &mut Program, name: String, iters: &[IterVar], init: Option<Stmt>, body: Stmt) -> Stmt {
     let (mut loops, mut iter_vars, mut iter_values) = (Vec::new(), Vec::new(), Vec::new());

@@ -17,7 +17,7 @@
 //! What comes of it is a guess: a schedule need not go through all values, nor in an order that gives the same. So it counts only where
 //! the check of scheduled programs finds that the given program is a schedule of it ([`soundness`]).
 use super::lanes::as_matrices;
-use super::nests::{misdeclared, nest_of, nest_over, parts, touches, unused};
+use super::nests::{is_fixed, misdeclared, nest_of, nest_over, parts, touches, unused};
 use crate::arith::Domains;
 use crate::compute_inline::compute_inline;
 use crate::index_map::value_of;
@@ -488,7 +488,7 @@ impl Undone {
         let found = nests.iter().enumerate().find_map(|(at, nest)| {
             let first = block(nest).filter(|b| self.moved.contains(&b.id) && b.init.is_none())?;
             let (buffer, indices, value) = store(first)?;
-            if !visit::loads(value).is_empty() || visit::uses_var(value, &|_| true) {
+            if !is_fixed(value) {
                 return None;
             }
             let next = nests.iter().enumerate().skip(at + 1).find(|(_, n)| touches(n, buffer))?;
