@@ -469,6 +469,19 @@ fn ragged_shapes_are_guarded() {
     }
 }
 
+/// One warp of eight has all results, whichever of its digits the store tells it by.
+#[test]
+fn fewer_results_than_a_warp_has_are_stored_by_the_first() {
+    for (layout, shape) in [("TN", [8, 8, 200]), ("NT", [8, 8, 64]), ("NN", [1, 8, 40]), ("NN", [16, 32, 40])] {
+        let mut g = product_of(Mma::F16, shape, DType::F16, layout);
+        relu_and_residual(&mut g, 2.0, 1.0);
+        for warps_m_outer in [false, true] {
+            let plan = TensorPlan { tile: [32, 128, 16], warp: [16, 32], warps_m_outer, ..small(Mma::F16) };
+            check(&g, &lower_mma(&g, &plan).unwrap());
+        }
+    }
+}
+
 /// Chunks in order: bank conflicts.
 const PLAIN: OperandPlan = OperandPlan { layout: TileLayout::Plain, ..OperandPlan::USUAL };
 

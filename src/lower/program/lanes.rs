@@ -396,7 +396,9 @@ impl Builder<'_> {
         let Some(d) = at.len().checked_sub(2).filter(|_| self.is_held(b)) else { return Ok(at) };
         let lane = self.lane()?;
         if !around.multiplies {
-            let own = self.forms(&at[d..=d], &around.block)?.remove(0).joined(&self.nest.ranges);
+            // Conditions are on digits of a warp's number, which are one number once they are joined.
+            let digits = self.forms(&at[d..=d], &around.block)?.remove(0);
+            let own = self.where_all_hold(&digits, &around.guards).joined(&self.nest.ranges);
             if !self.is_own(&own, lane, &around.guards) {
                 return Err(LowerError::Unsupported {
                     what: format!("a register of {} that another lane of the warp holds", self.program.buffer(b).name),
