@@ -8,7 +8,7 @@ mod scheduled;
 pub use names::{canonical, help, nearest, OPERATORS};
 pub use scheduled::of_scheduled;
 
-use crate::scheduled::GivenSchedule;
+use crate::workload::Asked;
 use satune_ir::term::{Axis, Contraction, OperandInfo, Side};
 use satune_ir::{tvmscript, DType, Program};
 use satune_rewrites::space::EncodeError;
@@ -26,10 +26,8 @@ pub struct Problem {
     pub contraction: Contraction,
     /// Operands in f32 may be rounded to tf32, the type that tensor cores multiply.
     pub tf32: bool,
-    /// What is to be said of its schedules.
-    pub notes: Vec<String>,
-    /// The schedule to put beside the best, where there is one.
-    pub given: Option<GivenSchedule>,
+    /// What else there is to it.
+    pub asked: Asked,
 }
 
 impl Problem {
@@ -50,15 +48,7 @@ impl Problem {
         let script = script(&plain);
         let program = tvmscript::parse(&script).map_err(|e| e.to_string())?;
         let contraction = satune_rewrites::space::contraction(&program).map_err(|e| e.to_string())?;
-        Ok(Problem {
-            name: "the product alone".into(),
-            script,
-            program,
-            contraction,
-            tf32,
-            notes: Vec::new(),
-            given: None,
-        })
+        Ok(Problem { name: "the product alone".into(), script, program, contraction, tf32, asked: Asked::default() })
     }
 }
 
@@ -180,11 +170,11 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
         let contraction = satune_rewrites::space::contraction(&program);
         let contraction = contraction.map_err(|e| error(e.to_string(), "please report this operator"))?;
-        return Ok(Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new(), given: None });
+        return Ok(Problem { name: text.into(), script, program, contraction, tf32, asked: Asked::default() });
     }
     let script = script(&contraction);
     let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
-    Ok(Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new(), given: None })
+    Ok(Problem { name: text.into(), script, program, contraction, tf32, asked: Asked::default() })
 }
 
 /// What is wrong, and what would be right.

@@ -6,7 +6,7 @@ use crate::progress::Progress;
 use crate::reference::Plain;
 use crate::scheduled::GivenSchedule;
 use crate::streaming::{self, NotStreaming, StreamProblem};
-use crate::workload::Workload;
+use crate::workload::{Asked, Workload};
 use satune_ir::term::stream::StreamBlock;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
@@ -126,18 +126,15 @@ impl Work {
 
     /// Puts a schedule beside the best, with what there is to say of it.
     pub fn put_beside(&mut self, schedule: GivenSchedule, note: Option<String>) {
-        self.notes().extend(note);
-        match self {
-            Work::Contraction(problem) => problem.given = Some(schedule),
-            Work::Streams(problem) => problem.given = Some(schedule),
-        }
+        let asked = self.asked();
+        asked.notes.extend(note);
+        asked.given = Some(schedule);
     }
 
-    /// What there is to say of the program.
-    fn notes(&mut self) -> &mut Vec<String> {
+    fn asked(&mut self) -> &mut Asked {
         match self {
-            Work::Contraction(problem) => &mut problem.notes,
-            Work::Streams(problem) => &mut problem.notes,
+            Work::Contraction(problem) => &mut problem.asked,
+            Work::Streams(problem) => &mut problem.asked,
         }
     }
 
@@ -239,10 +236,11 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
 fn work_of(name: &str, given: Program, equations: &dyn Fn(&Program) -> Program) -> Result<Work, SourceError> {
     let Checked { program, note, given: beside } = checked(given.clone(), equations);
     let mut work = kind_of(name, program).map_err(|error| undone(error, name, &given))?;
-    match beside {
-        Some(given) => work.put_beside(GivenSchedule::Program(given), note),
-        None => work.notes().extend(note),
-    }
+    let same = *work.workload().program() == given;
+    let asked = work.asked();
+    asked.notes.extend(note);
+    asked.given = beside.map(GivenSchedule::Program);
+    asked.source = (!same).then(|| Box::new(given));
     Ok(work)
 }
 
@@ -332,7 +330,7 @@ fn streams(name: &str, program: Program, why: &EncodeError) -> Result<StreamProb
     let mut sums = problem.streams.whole().blocks.iter().filter(reduces);
     let one = sums.next().filter(|_| sums.next().is_none()).map(|b| b.name.as_str());
     if problem.streams.left_plain().any(|(block, _)| one == Some(block)) {
-        problem.notes.push(match why {
+        problem.asked.notes.push(match why {
             EncodeError::Convolution { reason, .. } => format!("as a convolution: {reason}"),
             why => format!("as a contraction: {why}"),
         });
@@ -355,8 +353,9 @@ pub fn read(path: &Path) -> Result<String, SourceError> {
 pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
     let Checked { program, note, given } = checked(sound_program(name, text)?, &explored);
     let mut problem = of_program(name, program)?;
-    problem.notes.extend(note);
-    Ok(Problem { given: given.map(GivenSchedule::Program), ..problem })
+    problem.asked.notes.extend(note);
+    problem.asked.given = given.map(GivenSchedule::Program);
+    Ok(problem)
 }
 
 /// Reads a program. What it accesses outside of its buffers, or reads unwritten, no schedule of it would.
@@ -372,14 +371,13 @@ fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     Ok(program)
 }
 
-/// The shapes that the parameters of a text have, where the program that is explored for it has other ones over the same memory;
-/// else none.
-pub fn given_shapes(text: &str, explored: &Program) -> Vec<Vec<i64>> {
-    let Ok(given) = tvmscript::parse(text) else { return Vec::new() };
+/// The shapes that parameters were given, where the program that is explored has other ones over the same memory; else none.
+pub fn given_shapes(problem: &dyn Workload) -> Vec<Vec<i64>> {
+    let (given, explored) = (problem.source(), problem.program());
     let all = |program: &Program| -> Option<Vec<Vec<i64>>> {
         program.params.iter().map(|id| program.buffer(*id).extents()).collect()
     };
-    let (Some(mut shapes), Some(now)) = (all(&given), all(explored)) else { return Vec::new() };
+    let (Some(mut shapes), Some(now)) = (all(given), all(explored)) else { return Vec::new() };
     if shapes.len() != now.len() {
         return Vec::new();
     }
@@ -413,7 +411,7 @@ fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {
         })?;
     }
     let script = tvmscript::print(&program);
-    Ok(Problem { name: name.into(), script, program, contraction, tf32: false, notes: Vec::new(), given: None })
+    Ok(Problem { name: name.into(), script, program, contraction, tf32: false, asked: Asked::default() })
 }
 
 /// The error with the line and what would make it right.

@@ -79,6 +79,17 @@ impl Yardstick {
     }
 }
 
+/// What there is to a problem beside the program that is explored.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// What is to be said of its schedules.
+    pub notes: Vec<String>,
+    /// The schedule to put beside the best, where there is one.
+    pub given: Option<GivenSchedule>,
+    /// The program as it was given, where another one of the same meaning is explored.
+    pub source: Option<Box<Program>>,
+}
+
 /// A program to be scheduled.
 pub trait Workload: Sync {
     /// As it was asked for.
@@ -87,8 +98,16 @@ pub trait Workload: Sync {
     /// TVMScript of the source program.
     fn script(&self) -> &str;
 
-    /// The source program.
+    /// The program that is explored.
     fn program(&self) -> &Program;
+
+    /// What else there is to it.
+    fn asked(&self) -> &Asked;
+
+    /// The program as it was given.
+    fn source(&self) -> &Program {
+        self.asked().source.as_deref().unwrap_or_else(|| self.program())
+    }
 
     /// What it is.
     fn kind(&self) -> ProblemKind<'_>;
@@ -115,10 +134,14 @@ pub trait Workload: Sync {
     }
 
     /// What is to be said of its schedules as a whole.
-    fn notes(&self) -> Vec<String>;
+    fn notes(&self) -> Vec<String> {
+        self.asked().notes.iter().cloned().chain(self.contraction().and_then(Contraction::left_out)).collect()
+    }
 
     /// The schedule to put beside the best, where there is one.
-    fn given(&self) -> Option<&GivenSchedule>;
+    fn given(&self) -> Option<&GivenSchedule> {
+        self.asked().given.as_ref()
+    }
 
     /// Blocks of whose schedules the space leaves some out that may be faster than all that it holds: they have the same elements
     /// read again and again, and no tiles to keep these in or not along all axes, or there are too many ways to inline them.
@@ -332,12 +355,8 @@ impl Workload for crate::operators::Problem {
         ProblemKind::Contraction(&self.contraction)
     }
 
-    fn notes(&self) -> Vec<String> {
-        self.notes.iter().cloned().chain(self.contraction.left_out()).collect()
-    }
-
-    fn given(&self) -> Option<&GivenSchedule> {
-        self.given.as_ref()
+    fn asked(&self) -> &Asked {
+        &self.asked
     }
 
     fn allows_tf32(&self) -> bool {
@@ -379,12 +398,8 @@ impl Workload for streaming::StreamProblem {
         ProblemKind::Streams(&self.streams)
     }
 
-    fn notes(&self) -> Vec<String> {
-        self.notes.clone()
-    }
-
-    fn given(&self) -> Option<&GivenSchedule> {
-        self.given.as_ref()
+    fn asked(&self) -> &Asked {
+        &self.asked
     }
 }
 

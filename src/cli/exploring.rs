@@ -250,7 +250,7 @@ fn folder(args: &Explore) -> Outcome {
 
 fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome {
     let Inputs { mut work, gpu, source, descriptor } = inputs;
-    let shapes = source::given_shapes(&source, work.workload().program());
+    let shapes = source::given_shapes(work.workload());
     if !(args.timeout > 0.0 && args.timeout <= 86_400.0) {
         return Err(Failure::Input(format!("--timeout {}: give seconds, more than 0, up to a day", args.timeout)));
     }

@@ -112,8 +112,9 @@ impl Written {
                 return rows.ok_or_else(|| format!("it is no plan, no trace and no row of Heron's: {error}"));
             }
         };
-        let program = replayed(problem.program(), &trace).map_err(|e| e.to_string())?;
-        Ok(Written::Program(Box::new(program)))
+        // A candidate's is of the program that is explored.
+        let program = replayed(problem.program(), &trace).or_else(|_| replayed(problem.source(), &trace));
+        Ok(Written::Program(Box::new(program.map_err(|e| e.to_string())?)))
     }
 }
 
@@ -125,7 +126,8 @@ fn of_space(words: &str, work: &Work, gpu: &Descriptor, limits: (Fuel, Duration)
     })
 }
 
-/// A scheduled program that accesses what is explored in an order that it allows. What it computes is compared where it is executed.
+/// A schedule of the program as it was given, or of the one that is explored for it: what it accesses is in an order that this one
+/// allows. What it computes is compared where it is executed.
 fn of_program(problem: &dyn Workload, program: Program) -> Result<GivenSchedule, String> {
     let buffers = |p: &Program| -> Vec<String> {
         let told = |id: &BufferId| {
@@ -135,16 +137,22 @@ fn of_program(problem: &dyn Workload, program: Program) -> Result<GivenSchedule,
         };
         p.params.iter().map(told).collect()
     };
-    let [own, asked] = [&program, problem.program()].map(buffers);
-    if own != asked {
-        let [own, asked] = [own, asked].map(|list| list.join(", "));
+    let own = buffers(&program);
+    let sources: Vec<&Program> =
+        [problem.source(), problem.program()].into_iter().filter(|source| buffers(source) == own).collect();
+    if sources.is_empty() {
+        let [own, asked] = [own, buffers(problem.source())].map(|list| list.join(", "));
         return Err(format!("its parameters are {own}; those of {} are {asked}", problem.name()));
     }
     // Compared with the plan's, call by call.
     if let Ok(plan) = plan_of(&program, problem) {
         return Ok(GivenSchedule::Plan(Box::new(plan)));
     }
-    soundness::check(problem.program(), &intrinsics::described(&program))
+    let described = intrinsics::described(&program);
+    let mut verdicts = sources.into_iter().map(|source| soundness::check(source, &described));
+    let first = verdicts.next().unwrap_or(Ok(()));
+    first
+        .or_else(|why| verdicts.next().unwrap_or(Err(why)))
         .map_err(|e| format!("it is no schedule of {}: {}", problem.name(), e.detail))?;
     Ok(GivenSchedule::Program(Box::new(program)))
 }

@@ -4,6 +4,7 @@
 //!
 //! X is N x H x W x CI, W is KH x KW x CI x CO, C is N x OH x OW x CO.
 use super::{clip, named_type, number, sums, tail, Operator, OperatorError, Options, Problem, Types, MOST, OPTIONS};
+use crate::workload::Asked;
 use satune_ir::{tvmscript, DType};
 
 /// What a convolution's name asks for, one number per spatial dimension.
@@ -100,7 +101,7 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Operator,
     if let Some(reason) = super::oversized(&contraction) {
         return Err(error(reason, "give smaller extents"));
     }
-    let problem = Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new(), given: None };
+    let problem = Problem { name: text.into(), script, program, contraction, tf32, asked: Asked::default() };
     Ok(Operator::Product(Box::new(problem)))
 }
 

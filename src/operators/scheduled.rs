@@ -4,6 +4,7 @@
 //! from the program makes this very program of it ([`read_plan`]).
 use super::{parse, Problem};
 use crate::scheduled::GivenSchedule;
+use crate::workload::Asked;
 use satune_ir::{DType, Program};
 use satune_rewrites::space::read_plan;
 
@@ -12,7 +13,8 @@ pub fn of_scheduled(program: &Program) -> Option<Problem> {
     let leading_there = |problem: Problem| {
         let plan = read_plan(program, &problem.program, &problem.contraction).ok()?;
         let note = format!("the program is scheduled already: explored is {}, whose schedule it is", problem.name);
-        Some(Problem { notes: vec![note], given: Some(GivenSchedule::Plan(Box::new(plan))), ..problem })
+        let given = Some(GivenSchedule::Plan(Box::new(plan)));
+        Some(Problem { asked: Asked { notes: vec![note], given, source: None }, ..problem })
     };
     with_parameters_of(program)?.iter().filter_map(|text| parse(text).ok()).find_map(leading_there)
 }

@@ -3,7 +3,8 @@ use super::operators;
 use crate::lower::program::{LowerError, LowerOptions};
 use crate::operators::OperatorError;
 use crate::reference::{Reference, SEED};
-use crate::scheduled::{self, GivenSchedule, Reduced, ScheduledError};
+use crate::scheduled::{self, Reduced, ScheduledError};
+use crate::workload::Asked;
 use satune_ir::interp::Fault;
 use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamBlock, StreamPlan, Streams};
 use satune_ir::{tvmscript, Program};
@@ -29,10 +30,8 @@ pub struct StreamProblem {
     pub program: Program,
     /// Its blocks, with all ways to inline them.
     pub streams: Streams,
-    /// What is to be said of its schedules: which blocks are left to plain kernels, and why.
-    pub notes: Vec<String>,
-    /// The schedule to put beside the best, where there is one.
-    pub given: Option<GivenSchedule>,
+    /// What else there is to it; its notes say which blocks are left to plain kernels, and why.
+    pub asked: Asked,
 }
 
 /// Why a program is no streaming problem.
@@ -133,8 +132,7 @@ impl StreamProblem {
             script: tvmscript::print(&program),
             program,
             streams,
-            notes,
-            given: None,
+            asked: Asked { notes, ..Asked::default() },
         };
         problem.lowers()?;
         Ok(problem)

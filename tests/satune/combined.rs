@@ -113,7 +113,7 @@ def main(A: T.Buffer({a}), B: T.Buffer({b}), C: T.Buffer(({m}, {n}), "{}")):
     fn problem(&self, extents: [i64; 3], transposed: bool) -> satune::operators::Problem {
         match source::work_of_script(self.name, &self.script(extents, transposed)) {
             Ok(Work::Contraction(problem)) => *problem,
-            Ok(Work::Streams(problem)) => panic!("{}: {:?}", self.name, problem.notes),
+            Ok(Work::Streams(problem)) => panic!("{}: {:?}", self.name, problem.asked.notes),
             Err(error) => panic!("{}: {error}", self.name),
         }
     }

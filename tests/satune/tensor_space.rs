@@ -572,8 +572,8 @@ fn explore_gives_tensor_cores_to_other_forms() {
     let program = satune_ir::tvmscript::parse(&script).unwrap();
     let contraction = satune_rewrites::space::contraction(&program).unwrap();
     assert_eq!(contraction.c.dims.len(), 2);
-    let (name, notes) = ("columns".into(), Vec::new());
-    let problem = operators::Problem { name, script, program, contraction, tf32: false, notes, given: None };
+    let (name, asked) = ("columns".into(), Default::default());
+    let problem = operators::Problem { name, script, program, contraction, tf32: false, asked };
     let report = explored_problem(&problem, "h200", 1, false);
     assert!(report.candidates[0].plan.cores().is_none());
     kernels_come_from_traces(&problem, &report);
