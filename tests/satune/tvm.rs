@@ -9,7 +9,7 @@ use satune::{operators, streaming};
 use satune_extract::{Counts, Descriptor};
 use satune_ir::term::stream::{KernelPlan, StreamPlan, StreamTerm};
 use satune_ir::term::{Contraction, CoresPlan, Pair, Side};
-use satune_ir::{structural, tvmscript, DType, Program};
+use satune_ir::{structural, tvmscript, visit, DType, Expr, Program};
 use satune_rewrites::replay::replay;
 use satune_rewrites::simplified::simplified;
 use satune_rewrites::space::stream::{self, streams, StreamMenu};
@@ -243,7 +243,13 @@ fn compare(file: &str, all: &[Sample]) {
         .collect();
     let answers = ask::ask(file, &requests);
     let mut failures = Vec::new();
-    for (s, answer) in all.iter().zip(&answers) {
+    // Of images and channels as one loop in parts TVM writes the image as `blocks // 2`, beside `(blocks * 4 + ...) % 8` for the channel,
+    // and then does not see any more that the two are digits of one number.
+    let loses_rows = |s: &Sample, answer: &Value| {
+        let error = answer["error"].as_str().unwrap_or_default();
+        s.name == "pooling of whole images" && error.contains("primitive 'bind'") && error.contains("quasi-affine")
+    };
+    for (s, answer) in all.iter().zip(&answers).filter(|(s, answer)| !loses_rows(s, answer)) {
         let verdict = same(answer, &s.ours).and_then(|()| back(&s.source, &answer["json"].to_string(), &s.ours));
         failures.extend(verdict.err().map(|e| format!("{}: {e}\n{}", s.name, s.trace.to_python("schedule"))));
     }
@@ -251,12 +257,17 @@ fn compare(file: &str, all: &[Sample]) {
     assert!(failures.is_empty(), "{} of {} differ:\n{}", failures.len(), all.len(), failures.join("\n"));
 }
 
-/// TVM's program, read by us: it has conditions like `0 * 2 + i < 4`, which reading folds and TVM's comparison does not, and quotients
-/// that bounds decide.
+/// TVM's program, read by us: it has conditions like `0 * 2 + i < 4`, which reading folds and TVM's comparison does not, quotients
+/// that bounds decide, and quotients with a factor in common, `(4 * i) // 20`.
 fn same(answer: &Value, ours: &Program) -> Result<(), String> {
     let Some(text) = answer["final"].as_str() else { return Err(answer["error"].to_string()) };
     let theirs = tvmscript::parse(text).map_err(|e| format!("{e}\n{text}"))?;
-    structural::equal(ours, &simplified(&theirs))
+    let shortest = |mut program: Program| {
+        let short = |e: &Expr| satune_ir::affine::simplify::simplified(e, &Default::default());
+        *program.body.block.body = visit::map_stmt_exprs(&program.body.block.body, &mut |e| short(e));
+        program
+    };
+    structural::equal(&shortest(ours.clone()), &shortest(simplified(&theirs)))
         .map_err(|e| format!("{e:?}\n--- TVM's\n{text}\n--- ours\n{}", tvmscript::print(ours)))
 }
 

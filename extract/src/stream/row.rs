@@ -2,6 +2,7 @@
 //! what each block adds. A kernel's work is their sum.
 use super::accesses::{rows, Parted, Touched};
 use super::counts::{distinct_rows, guarded_load, starts, up, KernelWork, EXCHANGE, GUARD, LAP, ROW};
+use satune_ir::machine::SECTOR;
 use satune_ir::term::stream::{
     Access, AccessForm, BlockKind, HeldRow, PartValue, RowPlace, RowPlan, Shape, Stream, StreamBlock, StreamTerm,
 };
@@ -122,6 +123,13 @@ impl<'a> Rows<'a> {
             }
             None => rows(count, length, chunk, bytes),
         }
+    }
+
+    /// Sectors that a warp's access touches of a buffer whose elements neighbouring columns share.
+    fn shared_sectors(&self, b: &StreamBlock, access: &Access) -> f64 {
+        let last = access.dims.iter().flatten().max().map_or(0, |last| last + 1);
+        let sharing: i64 = b.iters[last.max(self.shape.row_iters)..].iter().map(|i| i.extent).product();
+        up(up(32 * self.vector, sharing) * self.bytes(access.buffer), SECTOR as i64) as f64
     }
 
     /// Blocks of the launch.
@@ -265,6 +273,14 @@ impl<'a> Rows<'a> {
                     latency = latency.max(2);
                 }
                 (AccessForm::PerRow, _) if made => {}
+                (AccessForm::SomeColumns, _) => {
+                    let instructions = instances / self.vector as f64;
+                    work.global(
+                        Touched { instructions, sectors: instructions * self.shared_sectors(b, access) },
+                        false,
+                    );
+                    latency = latency.max(2);
+                }
                 _ => {
                     work.global(Touched { instructions: instances, sectors: instances }, false);
                     latency = latency.max(2);
@@ -278,7 +294,9 @@ impl<'a> Rows<'a> {
             _ => {}
         }
         let alone = self.vector == 1;
-        work.operations(b, instances, rows_all * warps, alone);
+        // What the innermost iterator does not change.
+        let outer = if b.iters.len() > shape.row_iters + 1 { instances / self.vector as f64 } else { rows_all * warps };
+        work.operations(b, instances, outer, alone);
         // What an earlier block has computed from registers stays there: not what it computed under a guard, of which a compiler does
         // not know that it holds again. It does not look into conversions from f16, which are text to it, so that of what comes from
         // them it finds again the conversions alone, within code without branches.

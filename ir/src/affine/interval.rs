@@ -100,7 +100,8 @@ impl Interval {
         }
         let (low, high) = (self.lo.div(c, outer)?, self.hi.div(c, outer)?);
         if low == high {
-            return Some(Interval { lo: self.lo.plus(&low, -c)?, hi: self.hi.plus(&low, -c)? });
+            let rest = |end: &Linear| end.plus(&low, -c).and_then(|l| l.joined(outer));
+            return Some(Interval { lo: rest(&self.lo)?, hi: rest(&self.hi)? });
         }
         Some(Interval::constant(0, c - 1))
     }

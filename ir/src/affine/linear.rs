@@ -118,17 +118,24 @@ impl Linear {
         Linear::constant(0).plus(self, factor)
     }
 
-    /// Puts `(x // c) * c + x % c` together again.
+    /// Puts `(x // c) * c + x % c` together again, and `x - (x // c) * c`.
     pub(super) fn joined(self, domains: &Domains) -> Option<Linear> {
         for (atom, k) in &self.terms {
-            let Expr::Binary(BinOp::FloorMod, x, c) = atom else { continue };
-            let Some(c) = constant(c) else { continue };
-            let inner = Linear::of(x, domains)?;
-            let quotient = inner.div(c, domains)?.scale(c.checked_mul(*k)?)?;
-            let rest = self.plus(&Linear::atom(atom.clone()), -k)?;
+            let Expr::Binary(op @ (BinOp::FloorMod | BinOp::FloorDiv), x, c) = atom else { continue };
+            let Some(c) = constant(c).filter(|c| *c > 0) else { continue };
+            // What takes the place of the atom, and what goes with it.
+            let (inner, rest) = (Linear::of(x, domains)?, self.plus(&Linear::atom(atom.clone()), -k)?);
+            let (new, gone) = match op {
+                BinOp::FloorMod => (inner.scale(*k)?, inner.div(c, domains)?.scale(c.checked_mul(*k)?)?),
+                _ if *k < 0 && k % c == 0 => {
+                    let factor = (k / c).checked_neg()?;
+                    (inner.rem(c, domains)?.scale(factor)?, inner.scale(factor)?)
+                }
+                _ => continue,
+            };
             let held = |t: &(Expr, i64)| rest.terms.iter().any(|r| r == t);
-            if !quotient.terms.is_empty() && quotient.terms.iter().all(held) {
-                return rest.plus(&quotient, -1)?.plus(&inner, *k)?.joined(domains);
+            if !gone.terms.is_empty() && gone.terms.iter().all(held) {
+                return rest.plus(&gone, -1)?.plus(&new, 1)?.joined(domains);
             }
         }
         Some(self)

@@ -201,6 +201,8 @@ pub struct Shape {
     pub rows: i64,
     /// Elements of a row; 1 where every block has rows only.
     pub columns: i64,
+    /// Elements along the innermost iterator of the columns.
+    pub innermost: i64,
     /// Row iterators of each block.
     pub row_iters: usize,
 }
@@ -219,7 +221,7 @@ pub enum AccessForm {
     SharedRow,
     /// A value per column, the same in all rows, contiguous.
     PerColumn,
-    /// A value that several neighbouring columns share: iterators in their order, the innermost of the columns not among them.
+    /// A value that neighbouring columns share, those of the innermost iterator at least: iterators in their order.
     SomeColumns,
     /// One value.
     Scalar,
@@ -365,6 +367,7 @@ impl Stream {
         ((self.pipeline || blocks.len() == 1) && blocks.iter().all(fits)).then(|| Shape {
             rows: rows.iter().product(),
             columns: columns.iter().product(),
+            innermost: columns.last().copied().unwrap_or(1),
             row_iters,
         })
     }

@@ -39,8 +39,6 @@ pub enum StreamRefusal {
     VectorBytes { vector: i64, buffer: String, bytes: i64 },
     #[error("{vector} elements do not divide rows of {row}: {}", StreamCondition::VectorDivides)]
     VectorDivides { vector: i64, row: i64 },
-    #[error("columns over several iterators are read element by element, not {vector} at once")]
-    VectorOneLoop { vector: i64 },
     #[error("{what} take {bytes} bytes; a block has {most}: {}", StreamCondition::SharedFits)]
     SharedFits { what: &'static str, bytes: i64, most: i64 },
     #[error(
@@ -201,12 +199,6 @@ pub fn vector_bytes(vector: i64, widest: Option<(i64, &str)>) -> StreamHeld {
 /// The width of an access divides the rows that it runs along.
 pub fn vector_divides(vector: i64, row: i64) -> StreamHeld {
     unless(vector > 0 && row % vector == 0, || StreamRefusal::VectorDivides { vector, row })
-}
-
-/// Accesses of several elements run along one iterator.
-pub fn vector_one_loop(stream: &Stream, from: usize, to: usize, row_iters: usize, vector: i64) -> StreamHeld {
-    let columns = stream.blocks[from..to].iter().map(|b| b.iters.len().saturating_sub(row_iters)).max();
-    unless(vector == 1 || columns.unwrap_or(0) <= 1, || StreamRefusal::VectorOneLoop { vector })
 }
 
 /// What is held in shared memory fits there.

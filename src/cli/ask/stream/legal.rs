@@ -207,11 +207,8 @@ fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Desc
     }
     if let Some(vector) = kernel.vector {
         ask(out, vector_bytes(vector, widest(stream, from, to, row_iters)));
-        ask(out, vector_divides(vector, columns));
+        ask(out, vector_divides(vector, stream.row_shape(from, to).map_or(columns, |shape| shape.innermost)));
         ask(out, pipeline(stream, from, to, vector));
-        if stream.row_shape(from, to).is_some() {
-            ask(out, vector_one_loop(stream, from, to, row_iters, vector));
-        }
     }
     // What is left open is taken as whoever needs least: one row, and as many threads as there are.
     let (threads, vector) = (kernel.threads.unwrap_or(limits.threads.into()), kernel.vector.unwrap_or(1));

@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use super::hold::settled;
 use crate::space::conditions::stream::{
-    no_idle_warp, pipeline, threads_fit, vector_bytes, vector_divides, vector_one_loop, widest, Team,
+    no_idle_warp, pipeline, threads_fit, vector_bytes, vector_divides, widest, Team,
 };
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
@@ -27,8 +27,7 @@ impl Rule<StreamTerm> for Columns {
         let Some(shape) = stream.row_shape(start, end) else { return };
         let widest = widest(stream, start, end, shape.row_iters);
         for vector in engine.menu.vectors.clone() {
-            let divides = vector_divides(vector, shape.columns)
-                .and_then(|()| vector_one_loop(stream, start, end, shape.row_iters, vector));
+            let divides = vector_divides(vector, shape.innermost);
             if !engine.holds(StreamCondition::VectorBytes, vector_bytes(vector, widest))
                 || !engine.holds(StreamCondition::VectorDivides, divides)
                 || !engine.holds(StreamCondition::Pipeline, pipeline(stream, start, end, vector))
