@@ -116,7 +116,10 @@ fn stream_point(plan: &StreamPlan) -> [f64; 11] {
                 p.unroll.iter().filter(|u| **u).count() as f64,
                 0.0,
             ],
-            KernelPlan::Plain(p) => [log(p.threads), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+            KernelPlan::Plain(p) => {
+                let shared = p.sharing.map_or(0.0, |s| log(s.threads));
+                [log(p.threads), shared, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+            }
             KernelPlan::Tiled(p) => {
                 let [m, n, k, threads, parts, rows, columns, stages, kind, ..] = point(&p.plan);
                 [threads, m, n, k, parts, rows + columns, stages, kind]

@@ -1,7 +1,8 @@
 //! The loop tree of a streaming schedule: its kernels one after the other.
 use super::tree::{Line, LineKind, Team};
 use satune_ir::term::stream::{
-    AccessForm, BlockKind, FlatPlan, KernelPlan, RowPlace, RowPlan, Stream, StreamBlock, StreamPlan, Streams, TilePlan,
+    AccessForm, BlockKind, FlatPlan, KernelPlan, PlainPlan, RowPlace, RowPlan, Stream, StreamBlock, StreamPlan,
+    Streams, TilePlan,
 };
 
 struct Tree<'a> {
@@ -35,7 +36,7 @@ pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
             KernelPlan::Row(p) => tree.row(p, from, to),
             KernelPlan::Flat(p) => tree.flat(p, (from, to)),
             KernelPlan::Tile(p) => tree.tile(p, from),
-            KernelPlan::Plain(_) => tree.plain(&stream.blocks[from]),
+            KernelPlan::Plain(p) => tree.plain(p, &stream.blocks[from]),
             KernelPlan::Tiled(_) => {}
         }
     }
@@ -51,10 +52,15 @@ fn wide(vector: i64) -> String {
 }
 
 impl Tree<'_> {
-    /// One thread per result.
-    fn plain(&mut self, b: &StreamBlock) {
+    /// One thread per result, or some.
+    fn plain(&mut self, p: &PlainPlan, b: &StreamBlock) {
         self.inside(Team::Thread);
-        self.enter("what is reduced over", b.instances() / b.results().max(1), &[]);
+        let (mut each, mut tag) = (b.instances() / b.results().max(1), String::new());
+        if let Some((s, i)) = p.sharing.and_then(|s| Some((s, b.iters.get(s.iter)?))) {
+            each = each / i.extent.max(1) * ((i.extent + s.threads - 1) / s.threads.max(1));
+            tag = format!("{} threads share it", s.threads);
+        }
+        self.enter("what is reduced over", each, &[&tag]);
         self.line(LineKind::Work, b.name.clone(), &[]);
     }
 

@@ -141,8 +141,9 @@ impl StreamProblem {
     /// Whether there are kernels, and a check, for what is left to plain kernels.
     fn lowers(&self) -> Result<(), NotStreaming> {
         let source = self.streams.whole();
-        let plain =
-            |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256, in_order: false });
+        let plain = |b: &StreamBlock| {
+            KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256, in_order: false, sharing: None })
+        };
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
         let options = LowerOptions::default();
         // Where there are too many works, this plan need not be among those that are looked at.

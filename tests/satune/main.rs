@@ -64,6 +64,7 @@ mod slots;
 mod store;
 mod streaming;
 mod streaming_command;
+mod sums;
 mod support;
 mod synchronisation;
 mod tensor;

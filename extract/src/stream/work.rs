@@ -1,13 +1,11 @@
 //! Counts of what the kernels of a streaming plan do. Sectors of global memory equal the simulator's, by a test; what
 //! registers and compilers decide (arithmetic, address computation) is estimated.
 use super::accesses::{rows, Touched};
-use super::counts::{distinct_rows, starts, up, Edge, Kept, KernelWork, KEPT, LAP, LEAVE};
+use super::counts::{distinct_rows, starts, up, Edge, Kept, KernelWork, EXCHANGE, KEPT, LAP, LEAVE};
 use super::row::Rows;
 use super::tile;
 use satune_ir::machine::SECTOR;
-use satune_ir::term::stream::{
-    Access, BlockKind, FlatPlan, KernelPlan, PlainPlan, Stream, StreamBlock, StreamPlan, Streams,
-};
+use satune_ir::term::stream::{Access, FlatPlan, KernelPlan, PlainPlan, Stream, StreamBlock, StreamPlan, Streams};
 use std::collections::BTreeSet;
 
 /// Of each buffer that the blocks share with others of the program: what is touched from its last use before to here, and from
@@ -109,11 +107,14 @@ fn least_bytes(stream: &Stream, from: usize, to: usize) -> [f64; 2] {
     [read.iter().map(|b| read_bytes(stream, blocks, *b)).sum(), written]
 }
 
-/// Bytes that blocks read of a buffer, each once: all of it, but where indices are unknown no more than a sector per instance.
+/// Bytes that blocks read of a buffer, each once: all of it, but where indices are unknown no more than a sector per instance, or an
+/// element where neighbours are read in a row.
 fn read_bytes(stream: &Stream, blocks: &[StreamBlock], buffer: usize) -> f64 {
-    let of = |b: &StreamBlock, access: &Access| match b.kind == BlockKind::Other && access.dims.contains(&None) {
-        true => b.instances() as f64 * SECTOR as f64,
-        false => f64::INFINITY,
+    let element = f64::from(stream.buffers[buffer].dtype.bytes());
+    let of = |b: &StreamBlock, access: &Access| match (access.known, access.dims.last()) {
+        (true, _) => f64::INFINITY,
+        (false, Some(Some(_))) => b.instances() as f64 * element,
+        (false, _) => b.instances() as f64 * SECTOR as f64,
     };
     let accesses = blocks.iter().flat_map(|b| b.loads().map(move |access| (b, access)));
     let most: f64 = accesses.filter(|(_, access)| access.buffer == buffer).map(|(b, access)| of(b, access)).sum();
@@ -178,36 +179,70 @@ fn flat(plan: &FlatPlan, stream: &Stream, (from, to): (usize, usize)) -> KernelW
 /// (estimate).
 const UNKNOWN_SECTORS: f64 = 8.0;
 
-/// One thread per result. What a block of which little is known reads is an estimate.
+/// Most steps of a loop that compilers expand (estimate).
+const EXPANDED: f64 = 16.0;
+
+/// One thread per result, or some. What a block of which little is known reads is an estimate.
 fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
     let results = b.results();
-    let warps = up(results, 32) as f64;
-    let steps = (b.instances() / results.max(1)) as f64;
-    // A sum is held, and its threads follow the elements that are written.
+    let each = plan.sharing.map_or(1, |s| s.threads);
+    let warps = up(results * each, 32) as f64;
+    let of_one = |i: usize| {
+        if plan.sharing.is_some_and(|s| s.iter == i) {
+            up(b.iters[i].extent, each)
+        } else {
+            b.iters[i].extent
+        }
+    };
+    // Values that a thread adds up, in the loops from `from` on.
+    let inside = |from: usize| -> i64 { (from..b.iters.len()).filter(|i| b.iters[*i].reduce).map(of_one).product() };
+    let steps = inside(0) as f64;
+    // A sum is held, and its threads follow the elements that are written, or those that are added up.
     let last = b.write.dims.iter().rev().flatten().next().copied().filter(|_| b.sums);
-    let lane = last.or_else(|| b.iters.iter().rposition(|i| !i.reduce));
+    let along = plan.sharing.filter(|s| s.lanes).map(|s| s.iter);
+    let lane = along.or(last).or_else(|| b.iters.iter().rposition(|i| !i.reduce));
+    let innermost = b.iters.iter().rposition(|i| i.reduce);
     let mut work = KernelWork { blocks: up(results, plan.threads) as f64, ..KernelWork::default() };
     for access in b.loads() {
         let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
-        let known = access.dims.iter().all(Option::is_some);
+        let known = access.known;
         let sectors = match access.dims.iter().position(|d| lane.is_some() && *d == lane) {
             Some(at) if at + 1 == access.dims.len() => up(32 * bytes, 32) as f64,
             None if known => 1.0,
             _ => UNKNOWN_SECTORS,
         };
-        let touched = Touched { instructions: warps * steps, sectors: warps * steps * sectors };
-        // What the innermost loops do not move on in is in L1 for as long as they run.
+        // What the innermost loops do not move on in is loaded before them. What the innermost one goes along is in L1, sector by sector.
         let used = access.dims.iter().flatten().max().map_or(0, |last| last + 1);
-        let again: i64 = b.iters[used..].iter().filter(|i| i.reduce).map(|i| i.extent).product();
-        work.cached_sectors += if known { touched.sectors * (1.0 - 1.0 / again as f64) } else { 0.0 };
+        let times = warps * if known { steps / inside(used).max(1) as f64 } else { steps };
+        let touched = Touched { instructions: times, sectors: times * sectors };
+        let along = known && access.dims.last() == Some(&innermost) && innermost != lane;
+        let run = if along { inside(b.iters.len() - 1).clamp(1, SECTOR as i64 / bytes) } else { 1 };
+        work.cached_sectors += touched.sectors * (1.0 - 1.0 / run as f64);
         work.global(touched, false);
     }
     let bytes = i64::from(stream.buffers[b.write.buffer].dtype.bytes());
     work.global(Touched { instructions: warps, sectors: warps * up(32 * bytes, 32) as f64 }, true);
-    // Threads walk over the instances in order, so that nothing stays the same for long.
-    work.operations(b, warps * steps, warps * steps, true);
-    work.overhead = starts(warps, b.loads().count() + 1) + if steps > 1.0 { warps * steps * LAP } else { 0.0 };
-    // The loads of a step wait for L1 or L2, one step after the other.
-    work.chain = [1.0, steps - 1.0, 0.0, steps * f64::from(b.arithmetic + 4 * b.special).max(1.0)];
+    // What the innermost loop does not change is computed before it; a short one is expanded.
+    let inner = inside(b.iters.len().saturating_sub(1)).max(1) as f64;
+    let laps = if inner <= EXPANDED { steps / inner } else { steps };
+    work.operations(b, warps * steps, warps * steps / inner, true);
+    work.overhead = starts(warps, b.loads().count() + 1) + if laps > 1.0 { warps * laps * LAP } else { 0.0 };
+    // The loads of a lap wait for L1 or L2, one lap after the other.
+    work.chain = [1.0, laps - 1.0, 0.0, steps * f64::from(b.arithmetic + 4 * b.special).max(1.0)];
+    // Lanes of a warp halve what is left step by step; other threads exchange their parts, and read all of them.
+    let parts = if plan.sharing.is_some_and(|s| s.lanes) { each / 32 } else { each };
+    if along.is_some() {
+        work.shuffles += 5.0 * warps;
+        work.arithmetic += 5.0 * warps;
+        work.chain[3] += 5.0 * 6.0;
+    }
+    if parts > 1 {
+        work.barriers += warps;
+        work.shared(warps, 4, true);
+        work.shared(warps * parts as f64, 4, false);
+        work.arithmetic += warps * parts as f64;
+        work.overhead += EXCHANGE * warps;
+        work.chain[2] += parts as f64;
+    }
     work
 }

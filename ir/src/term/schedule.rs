@@ -221,16 +221,30 @@ pub enum KernelPlan {
     Tiled(Box<TiledPlan>),
 }
 
-/// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x); what it reduces over one value after the other.
+/// Threads that add up one result together: a loop of the sum is split into (serial, theirs).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Sharing {
+    /// Number of the loop among those of the block.
+    pub iter: usize,
+    /// Threads of a result.
+    pub threads: i64,
+    /// Whether these are neighbours (threadIdx.x), and results lie along threadIdx.y; else the other way round.
+    pub lanes: bool,
+}
+
+/// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x); what it reduces over one value after the other, or shared out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PlainPlan {
     /// Name of the block.
     pub block: String,
-    /// Threads per block.
+    /// Results per block.
     pub threads: i64,
     /// Whether it is a nest that is bound in the source, whose statements run in their order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_order: bool,
+    /// Threads that share a sum; none where one thread has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
 }
 
 /// Blocks that are a contraction, under one of its schedules.
@@ -348,7 +362,7 @@ impl KernelPlan {
             KernelPlan::Flat(p) => p.threads * p.side_by_side,
             KernelPlan::Row(p) => p.threads * p.side_by_side,
             KernelPlan::Tile(p) => p.threads,
-            KernelPlan::Plain(p) => p.threads,
+            KernelPlan::Plain(p) => p.threads * p.sharing.map_or(1, |s| s.threads),
             KernelPlan::Tiled(p) => p.plan.threads().into(),
         }
     }
@@ -435,10 +449,12 @@ impl KernelPlan {
                 format!("{}: its statements in order, {} threads per block", p.block, p.threads)
             }
             KernelPlan::Plain(p) => {
-                format!(
-                    "{}: a plain kernel, one thread per element of its result, {} threads per block",
-                    p.block, p.threads
-                )
+                let each = match p.sharing {
+                    None => "one thread per element of its result".into(),
+                    Some(Sharing { threads, lanes: true, .. }) => format!("{threads} neighbouring threads per element"),
+                    Some(Sharing { threads, lanes: false, .. }) => format!("{threads} threads per element"),
+                };
+                format!("{}: a plain kernel, {each}, {} threads per block", p.block, self.threads())
             }
             KernelPlan::Tiled(p) => format!("{}: {}", p.blocks.join(" + "), p.plan.describe().join("; ")),
         }

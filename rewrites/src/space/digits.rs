@@ -31,7 +31,7 @@ pub(super) fn by_digits(program: &Program) -> Program {
     let mut won = false;
     for ((part, own), left) in parts(&made).into_iter().zip(given).zip(left) {
         let cut = block_of(program, own).is_ok_and(|block| digits.cuts(block));
-        let as_it_was = !cut || left || is_row_wise(&made, part);
+        let as_it_was = !cut || left || is_row_wise(&made, part) || !is_row_wise(program, own);
         match stream::knows(&made, part) && as_it_was {
             true => won |= left,
             false if left => {}

@@ -387,6 +387,9 @@ fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'sta
                 if !stream.fits_row(first, first + p.blocks.len()) {
                     return Some("blocks that are of no kernel of rows");
                 }
+                if stream.row_shape(first, first + p.blocks.len())?.innermost % p.vector != 0 {
+                    return Some("accesses over the end of an iterator");
+                }
                 if stream.row_shape(first, first + p.blocks.len())?.rows % p.rows_per_block() != 0 {
                     return Some("blocks without all of their rows");
                 }

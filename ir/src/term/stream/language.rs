@@ -1,6 +1,6 @@
 //! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
 //! primitives that only make sense together).
-use super::{ChainState, Point, RowPlace, Step, StreamState, Streams, TileState};
+use super::{ChainState, Point, RowPlace, Sharing, Step, StreamState, Streams, TileState};
 use crate::term::{Schedule, TermLanguage};
 use egg::{Id, Language};
 use std::fmt;
@@ -147,10 +147,12 @@ pub enum StreamTerm {
         /// What was decided before.
         state: Box<StreamState>,
     },
-    /// A plain kernel of one block: one thread per element of its result.
+    /// A plain kernel of one block: one thread per element of its result, or some that share the sum.
     Plain {
-        /// Per block.
+        /// Results per block.
         threads: i64,
+        /// Threads that share a sum.
+        sharing: Option<Sharing>,
         /// What was decided before.
         state: Box<StreamState>,
     },
@@ -245,7 +247,10 @@ impl fmt::Display for StreamTerm {
             Wide { vector, .. } => write!(f, "wide:{vector}"),
             Team { threads, .. } => write!(f, "team:{threads}"),
             Pad { pad, .. } => write!(f, "pad:{pad}"),
-            Plain { threads, .. } => write!(f, "plain:{threads}"),
+            Plain { threads, sharing: None, .. } => write!(f, "plain:{threads}"),
+            Plain { threads, sharing: Some(s), .. } => {
+                write!(f, "plain:{threads}x{}{}", s.threads, if s.lanes { "l" } else { "" })
+            }
             Tiled { plan, .. } => write!(f, "tiled:{}", plan.summary().volume()),
             Done(_) => f.write_str("done"),
         }
@@ -338,7 +343,9 @@ impl TermLanguage for StreamTerm {
                 Step::Chain(blocks, chain) => (chain.loops == blocks).then_some(**state),
                 _ => None,
             },
-            StreamTerm::Plain { threads, state } => (state.step == Step::Kernel(1) && *threads > 0).then_some(**state),
+            StreamTerm::Plain { threads, state, .. } => {
+                (state.step == Step::Kernel(1) && *threads > 0).then_some(**state)
+            }
             StreamTerm::Steps { steps, vector, state } => {
                 (matches!(state.step, Step::Flat(..)) && *steps > 0 && *vector > 0).then_some(**state)
             }

@@ -13,7 +13,7 @@ mod size;
 mod state;
 mod works;
 
-pub use super::schedule::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan, TiledPlan};
+pub use super::schedule::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Sharing, StreamPlan, TilePlan, TiledPlan};
 pub use language::StreamTerm;
 pub use problem::{
     Access, AccessForm, BlockKind, HeldRow, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer, StreamIter,

@@ -127,6 +127,8 @@ pub struct StreamBlock {
     pub write: Access,
     /// How many stores it is.
     pub stores: usize,
+    /// Whether it adds up by one operation that begins with a constant, so that threads may share it.
+    pub shares: bool,
     /// Whether an instance reads the element that it writes, without saying so.
     pub updates: bool,
     /// Whether nothing is unknown of it but indices of what it reads.
@@ -432,6 +434,14 @@ impl Stream {
         };
         let together = || blocks.iter().all(shares) && (from..to).all(|at| self.is_used(at, to));
         self.same_elements(from, to) && blocks.iter().all(fits) && (blocks.len() == 1 || together())
+    }
+
+    /// Whether a plain kernel has a block's sum in a register, and stores it once.
+    pub fn holds_sum(&self, block: &StreamBlock) -> bool {
+        let spatial = block.spatial();
+        let first = |(i, place): (usize, &usize)| (*place < spatial) != block.iters[i].reduce;
+        let reduces = spatial > 0 && spatial < block.iters.len();
+        self.pipeline && block.stores == 1 && reduces && block.places.iter().enumerate().all(first)
     }
 
     /// Whether a block runs with one thread per element of its result: where no other kernel takes it.

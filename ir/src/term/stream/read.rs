@@ -117,9 +117,10 @@ impl KernelPlan {
                     tile.pad = *pad;
                     return Ok(KernelPlan::Tile(tile));
                 }
-                StreamTerm::Plain { threads, .. } => {
+                StreamTerm::Plain { threads, sharing, .. } => {
                     let in_order = stream.blocks.iter().any(|b| b.kind == BlockKind::Bound);
-                    return Ok(KernelPlan::Plain(PlainPlan { block: tile.block, threads: *threads, in_order }));
+                    let (block, threads, sharing) = (tile.block, *threads, *sharing);
+                    return Ok(KernelPlan::Plain(PlainPlan { block, threads, in_order, sharing }));
                 }
                 StreamTerm::Tiled { plan, .. } => {
                     let plan = TiledPlan { blocks: row.blocks, plan: (**plan).clone() };

@@ -21,6 +21,8 @@ pub struct StreamMenu {
     pub tile_threads: Vec<i64>,
     /// Elements added to a tile's rows.
     pub pads: Vec<i64>,
+    /// Threads that share a sum of a plain kernel.
+    pub sharing: Vec<i64>,
     /// Most elements that a thread holds of a row in registers.
     pub held_elements: i64,
     /// Most iterations, times the width of an access, of a loop that is unrolled.
@@ -40,6 +42,7 @@ impl Default for StreamMenu {
             tiles: vec![16, 32, 64],
             tile_threads: vec![64, 128, 256, 512],
             pads: vec![0, 1, 2, 4, 8],
+            sharing: vec![4, 8, 16, 32, 64, 128, 256],
             held_elements: 128,
             unrolled: 64,
             tiled: BTreeMap::new(),

@@ -160,6 +160,7 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
         reads,
         write,
         stores,
+        shares: false,
         updates: false,
         gathers: false,
         arithmetic: each[0],
@@ -304,6 +305,7 @@ fn read_block(
         .and_then(|()| one_value(block))
         .and_then(|()| buffers.access(block, order, first));
     let sets_one = !reduces && written.is_ok();
+    let shares = reduces && one_value(block).is_ok();
     let known = written.and_then(|write| {
         let reads = block.reads.iter().map(|region| buffers.access(block, order, region));
         Ok((reads.collect::<Result<Vec<_>, _>>()?, write))
@@ -331,6 +333,7 @@ fn read_block(
         reads,
         write,
         stores,
+        shares,
         updates,
         gathers,
         arithmetic,

@@ -1,7 +1,7 @@
 //! What a question fixes of a streaming schedule, and which programs of a space keep to it.
 use crate::cli::ask::{fixed, Fixes};
 use egg::Id;
-use satune_ir::term::stream::{How, KernelPlan, RowPlace, Step, Stream, StreamPlan, StreamTerm};
+use satune_ir::term::stream::{How, KernelPlan, RowPlace, Sharing, Step, Stream, StreamPlan, StreamTerm};
 use satune_ir::term::{Schedule, Space};
 
 /// How a kernel runs.
@@ -24,6 +24,8 @@ pub(in crate::cli::ask) struct Kernel {
     pub rows: Option<i64>,
     pub side_by_side: Option<i64>,
     pub threads: Option<i64>,
+    /// Threads that share a sum of a plain kernel, and whether they are neighbours; of one thread none are.
+    pub sharing: Option<(i64, bool)>,
     pub vector: Option<i64>,
     /// Unrolled steps of a flat kernel.
     pub steps: Option<i64>,
@@ -35,6 +37,11 @@ pub(in crate::cli::ask) struct Kernel {
     pub unroll: Vec<(String, bool)>,
     /// The whole schedule of a contraction.
     pub tiled: Option<Box<Schedule>>,
+}
+
+/// Threads of a sum, and whether they are neighbours.
+fn shared_by(sharing: Option<Sharing>) -> (i64, bool) {
+    sharing.map_or((1, false), |s| (s.threads, s.lanes))
 }
 
 /// What a question fixes; the rest is free.
@@ -60,6 +67,8 @@ impl Kernel {
             Some(KernelKind::Rows)
         } else if self.steps.is_some() {
             Some(KernelKind::Flat)
+        } else if self.sharing.is_some_and(|(threads, _)| threads > 1) {
+            Some(KernelKind::Plain)
         } else {
             self.kind
         }
@@ -92,7 +101,10 @@ impl Kernel {
         match node {
             StreamTerm::Tile { side, .. } => same(self.tile, *side),
             StreamTerm::Wide { vector, .. } => same(self.vector, *vector),
-            StreamTerm::Team { threads, .. } | StreamTerm::Plain { threads, .. } => same(self.threads, *threads),
+            StreamTerm::Team { threads, .. } => same(self.threads, *threads),
+            StreamTerm::Plain { threads, sharing, .. } => {
+                same(self.threads, *threads) && self.sharing.is_none_or(|own| own == shared_by(*sharing))
+            }
             StreamTerm::Tiled { plan, .. } => {
                 same(self.threads, plan.threads().into()) && self.tiled.as_ref().is_none_or(|own| own == plan)
             }
@@ -148,7 +160,10 @@ impl Fixed {
                     (own.tile, own.threads, own.vector, own.pad) =
                         (Some(p.side), Some(p.threads), Some(p.vector), Some(p.pad));
                 }
-                KernelPlan::Plain(p) => (own.kind, own.threads) = (Some(KernelKind::Plain), Some(p.threads)),
+                KernelPlan::Plain(p) => {
+                    (own.kind, own.threads) = (Some(KernelKind::Plain), Some(p.threads));
+                    own.sharing = Some(shared_by(p.sharing));
+                }
                 KernelPlan::Tiled(p) => {
                     (own.kind, own.threads) = (Some(KernelKind::Tiled), Some(kernel.threads()));
                     own.tiled = Some(Box::new(p.plan.clone()));
@@ -213,12 +228,13 @@ impl Fixes for Fixed {
         without("parts".into(), &|f| f.parts = None);
         without("one kernel".into(), &|f| f.one = false);
         type Change = fn(&mut Kernel);
-        let words: [(&str, Change); 12] = [
+        let words: [(&str, Change); 13] = [
             ("kernel", |k| k.blocks = None),
             ("as", |k| k.kind = None),
             ("rows", |k| k.rows = None),
             ("side by side", |k| k.side_by_side = None),
             ("threads", |k| k.threads = None),
+            ("sharing", |k| k.sharing = None),
             ("vector", |k| k.vector = None),
             ("steps", |k| k.steps = None),
             ("tile", |k| k.tile = None),
@@ -245,12 +261,13 @@ impl Fixes for Fixed {
         out.push(("parts of rows".into(), Fixed { parts: self.parts, ..Fixed::default() }));
         out.push(("one kernel".into(), Fixed { one: self.one, ..Fixed::default() }));
         type Keep = fn(&Kernel) -> Kernel;
-        let words: [(&str, Keep); 11] = [
+        let words: [(&str, Keep); 12] = [
             ("blocks", |k| Kernel { blocks: k.blocks.clone(), ..Kernel::default() }),
             ("kind", |k| Kernel { kind: k.kind, ..Kernel::default() }),
             ("rows", |k| Kernel { rows: k.rows, ..Kernel::default() }),
             ("side by side", |k| Kernel { side_by_side: k.side_by_side, ..Kernel::default() }),
             ("threads", |k| Kernel { threads: k.threads, ..Kernel::default() }),
+            ("sharing", |k| Kernel { sharing: k.sharing, ..Kernel::default() }),
             ("vector", |k| Kernel { vector: k.vector, ..Kernel::default() }),
             ("steps", |k| Kernel { steps: k.steps, ..Kernel::default() }),
             ("tile", |k| Kernel { tile: k.tile, pad: k.pad, ..Kernel::default() }),

@@ -5,7 +5,7 @@ use satune_ir::term::stream::{RowPlace, Streams};
 
 /// What the language knows, for help and error messages.
 pub(in crate::cli::ask) const WORDS: &str = "inline BLOCK, keep BLOCK, parts P, kernels 1, kernel BLOCK+BLOCK, \
-[BLOCK:] as rows|flat|tile|tiled|plain, rows R, side-by-side Y, threads T, vector V, steps U, tile S, pad P, \
+[BLOCK:] as rows|flat|tile|tiled|plain, rows R, side-by-side Y, threads T, sharing N [lanes], vector V, steps U, tile S, pad P, \
 hold BUFFER global|shared|registers, unroll BLOCK yes|no";
 
 /// Reads a question.
@@ -98,6 +98,8 @@ fn read(fixed: &mut Fixed, block: Option<String>, words: &[&str], problem: &Stre
         (["rows", n], _) => slot.rows = Some(whole(n)?),
         (["side-by-side", n], _) => slot.side_by_side = Some(whole(n)?),
         (["threads", n], _) => slot.threads = Some(whole(n)?),
+        (["sharing", n], _) => slot.sharing = Some((whole(n)?, false)),
+        (["sharing", n, "lanes"], _) => slot.sharing = Some((whole(n)?, true)),
         (["vector", n], _) => slot.vector = Some(whole(n)?),
         (["steps", n], _) => slot.steps = Some(whole(n)?),
         (["tile", n], _) => slot.tile = Some(whole(n)?),

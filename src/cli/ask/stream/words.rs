@@ -38,6 +38,7 @@ impl Kernel {
         ];
         let mut said: Vec<String> = kind.into_iter().collect();
         said.extend(numbers.into_iter().filter_map(|(word, n)| n.map(|n| format!("{word} {n}"))));
+        said.extend(self.sharing.map(|(n, lanes)| format!("sharing {n}{}", if lanes { " lanes" } else { "" })));
         said.extend(self.held.iter().map(|(buffer, place)| {
             let place = match place {
                 RowPlace::Global => "global",

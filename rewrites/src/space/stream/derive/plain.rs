@@ -1,5 +1,5 @@
 //! The calls of a plain kernel.
-use super::{var, TraceWriter, Writer};
+use super::{from_end, var, TraceWriter, Writer};
 use satune_ir::term::stream::{BlockKind, PlainPlan};
 use serde_json::json;
 
@@ -12,25 +12,33 @@ pub(super) struct PlainNest {
     /// Loops that are left inside a thread, and in which the block adds up; none where a sum is held in a register.
     serial: Vec<String>,
     threads: i64,
+    /// What these threads are.
+    tag: &'static str,
 }
 
 impl Writer<'_> {
-    /// A sum is kept in a register, and stored once: the block that stores it has the nest. Else the loops of the block itself.
+    /// A sum is kept in a register, and stored once: the block that stores it has the nest; threads may share its loops. Else the
+    /// loops of the block itself.
     pub(super) fn held_plainly(&mut self, plan: &PlainPlan) -> Option<PlainNest> {
         let b = self.stream.blocks.iter().find(|b| b.name == plan.block && b.kind != BlockKind::Bound)?;
         let block = self.block(&plan.block);
-        let spatial = b.spatial();
-        let reduces = spatial < b.iters.len();
-        let first = |(i, place): (usize, &usize)| (*place < spatial) != b.iters[i].reduce;
-        let held =
-            self.stream.pipeline && b.stores == 1 && reduces && spatial > 0 && b.places.iter().enumerate().all(first);
-        if held {
+        if self.stream.holds_sum(b) {
             let written = self.bound("cache_write", [var(&block), json!(0), json!("local")], "written");
             // The copy has a loop per dimension of the buffer, those of one element too.
             let dimensions = b.write.dims.len() - usize::from(b.write.split.is_some());
             let parallel = self.loops(&written, dimensions);
             self.call("compute_at", [var(&block), var(&parallel[dimensions - 1]), json!(true)]);
-            return Some(PlainNest { block: written, parallel, serial: Vec::new(), threads: plan.threads });
+            let mut tag = "threadIdx.x";
+            if let Some(sharing) = plan.sharing {
+                let all = self.bound("get_loops", [var(&block)], "loops");
+                let place = b.places.get(sharing.iter).copied().unwrap_or_default();
+                let parts = self.split(from_end(&all, b.places.len() - place), &[(sharing.threads, "share")], "steps");
+                let (own, results) =
+                    if sharing.lanes { ("threadIdx.x", "threadIdx.y") } else { ("threadIdx.y", "threadIdx.x") };
+                self.bind(&parts[1], own);
+                tag = results;
+            }
+            return Some(PlainNest { block: written, parallel, serial: Vec::new(), threads: plan.threads, tag });
         }
         let loops = self.loops(&block, b.iters.len());
         let of =
@@ -40,18 +48,18 @@ impl Writer<'_> {
         if order != loops {
             self.call("reorder", order.iter().map(|l| var(l)));
         }
-        Some(PlainNest { block, parallel, serial, threads: plan.threads })
+        Some(PlainNest { block, parallel, serial, threads: plan.threads, tag: "threadIdx.x" })
     }
 
     /// Binds a nest's loops to blocks and threads; where there are none, what is inside gets one.
-    pub(super) fn plain(&mut self, PlainNest { block, parallel, serial, threads }: PlainNest) {
+    pub(super) fn plain(&mut self, PlainNest { block, parallel, serial, threads, tag }: PlainNest) {
         let all = match parallel.as_slice() {
             [] => self.bound("add_unit_loop", [var(serial.first().unwrap_or(&block))], "unit"),
             many => self.fused(many),
         };
         let parts = self.split(var(&all), &[(threads, "thread")], "blocks");
         self.bind(&parts[0], "blockIdx.x");
-        self.bind(&parts[1], "threadIdx.x");
+        self.bind(&parts[1], tag);
         if let Some(first) = serial.first() {
             // The sum is begun before its loops, not in each of their iterations.
             self.call("decompose_reduction", [var(&block), var(first)]);

@@ -1,0 +1,155 @@
+//! Sums that no kernel of rows takes, which the threads of a plain kernel share; and rows over several iterators, which vectors read.
+use crate::support::{executed, h200, samples, script, seed};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use satune::scheduled;
+use satune_extract::{Counts, Descriptor};
+use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamPlan, StreamTerm};
+use satune_ir::{interp, tvmscript};
+use satune_rewrites::space::stream::{rules, streams, trace, StreamMenu};
+use satune_rewrites::space::{explored, saturate, Fuel};
+use std::collections::BTreeSet;
+
+/// A sum: its iterators by kind and extent, where it begins, and the value that `SUM` becomes.
+fn sum(name: &str, axes: &[(char, i64)], [to, init, value]: [&str; 3]) -> String {
+    let list = |of: &dyn Fn(usize) -> String| (0..axes.len()).map(of).collect::<Vec<_>>().join(", ");
+    let kinds: String = axes.iter().map(|(kind, _)| *kind).collect();
+    format!(
+        "for {} in T.grid({}):
+    with T.sblock(\"{name}\"):
+        {} = T.axis.remap(\"{kinds}\", [{}])
+        with T.init():
+            {to} = {init}
+        {to} = {}
+",
+        list(&|i| format!("i{i}")),
+        list(&|i| axes[i].1.to_string()),
+        list(&|i| format!("v{i}")),
+        list(&|i| format!("i{i}")),
+        value.replace("SUM", to)
+    )
+}
+
+/// Sums over what lies across and along memory, at indices from data, and over packed weights.
+fn programs(rng: &mut StdRng) -> Vec<(&'static str, String)> {
+    let mut any = |list: &[i64]| *list.choose(rng).unwrap();
+    let (m, n, k) = (any(&[3, 7, 16]), any(&[33, 64, 130]), any(&[40, 64, 100, 257]));
+    let words = any(&[8, 12]);
+    let packed = 8 * words;
+    vec![
+        (
+            "columns",
+            script(
+                &format!("A: {k}, {n} float32; C: {n}, float32"),
+                &sum("C", &[('S', n), ('R', k)], ["C[v0]", "T.float32(0)", "SUM + A[v1, v0]"]),
+            ),
+        ),
+        (
+            "the largest of a middle axis",
+            script(
+                &format!("A: {m}, {k}, {n} float32; C: {m}, {n} float32"),
+                &sum(
+                    "C",
+                    &[('S', m), ('S', n), ('R', k)],
+                    ["C[v0, v1]", "T.float32(-1000)", "T.max(SUM, A[v0, v2, v1])"],
+                ),
+            ),
+        ),
+        (
+            "rows by number",
+            script(
+                &format!("A: {n}, {k} float32; R: {m}, int32; X: {k}, float32; C: {m}, float32"),
+                &sum(
+                    "C",
+                    &[('S', m), ('R', k)],
+                    ["C[v0]", "T.float32(2)", &format!("SUM + A[T.max(T.min(R[v0], {}), 0), v1] * X[v1]", n - 1)],
+                ),
+            ),
+        ),
+        (
+            "packed weights across",
+            script(
+                &format!("W: {words}, {n} uint32; X: {packed}, float32; C: {n}, float32"),
+                &sum(
+                    "C",
+                    &[('S', n), ('R', packed)],
+                    [
+                        "C[v0]",
+                        "T.float32(0)",
+                        "SUM + X[v1] * T.Cast(\"float32\", W[v1 // 8, v0] >> T.Cast(\"uint32\", v1 % 8 * 4) & T.uint32(15))",
+                    ],
+                ),
+            ),
+        ),
+        (
+            "two axes with one between",
+            script(
+                &format!("A: {m}, {n}, {k} float32; C: {n}, float32"),
+                &sum("C", &[('S', n), ('R', m), ('R', k)], ["C[v0]", "T.float32(0)", "SUM + A[v1, v0, v2]"]),
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn threads_share_sums() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let limits = satune::explore::limits(&Descriptor::load("h200").unwrap());
+    let mut ways = BTreeSet::new();
+    for (what, text) in programs(&mut rng) {
+        let program = explored(&tvmscript::parse(&text).unwrap());
+        let problem = streams(&program).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let space = saturate(&problem, limits, &StreamMenu::default(), &rules::all(), Fuel::default()).unwrap();
+        let shared = |node: &StreamTerm| !matches!(node, StreamTerm::Plain { sharing: None, .. });
+        let space = space.restricted(&|_, node| shared(node));
+        let counts = Counts::of(&space);
+        for i in 0..samples(4) {
+            let plan = StreamPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), &problem).unwrap();
+            let told = || plan.describe().join("\n");
+            let made = scheduled::of_trace(&program, trace(&plan, &problem).unwrap(), &h200())
+                .unwrap_or_else(|e| panic!("{what}: {e}\n{}\n{text}", told()));
+            if let Err(difference) = interp::equal_on(&program, &made.program, i as u64) {
+                panic!("{what}: {difference}\n{}\n{}", told(), tvmscript::print(&made.program));
+            }
+            scheduled::check(&program, &made, i as u64).unwrap_or_else(|e| panic!("{what}: {e}\n{}", told()));
+            let of = |kernel: &KernelPlan| match kernel {
+                KernelPlan::Plain(PlainPlan { sharing: Some(s), .. }) => Some(s.lanes),
+                _ => None,
+            };
+            ways.extend(plan.kernels.iter().filter_map(of));
+        }
+    }
+    assert_eq!(ways.len(), 2, "neighbours share sums, and others do");
+}
+
+/// As a user does: compiled, executed, and the best of them shares its sums.
+#[test]
+fn long_sums_across_memory_are_shared_by_threads() {
+    let text = script(
+        "A: 4000, 64 float32; C: 64, float32",
+        &sum("C", &[('S', 64), ('R', 4000)], ["C[v0]", "T.float32(0)", "SUM + A[v1, v0]"]),
+    );
+    let report = executed(&text, "h200", 2);
+    let first = report["candidates"][0]["schedule"].to_string();
+    assert!(first.contains("threads per element"), "{first}");
+}
+
+/// Eight weights in an element: a thread loads it once, and what they are multiplied by as a vector.
+#[test]
+fn packed_rows_are_read_by_vectors() {
+    let rows = StdRng::seed_from_u64(seed()).gen_range(33..90);
+    let body = sum(
+        "C",
+        &[('S', rows), ('R', 1024)],
+        [
+            "C[v0]",
+            "T.float32(0)",
+            "SUM + X[v1] * (T.Cast(\"float32\", W[v0, v1 // 8] >> T.Cast(\"uint32\", v1 % 8 * 4) & T.uint32(15)) * S[v0, v1 // 32])",
+        ],
+    );
+    let params = format!("W: {rows}, 128 uint32; S: {rows}, 32 float32; X: 1024, float32; C: {rows}, float32");
+    let report = executed(&script(&params, &body), "h200", 2);
+    let first = report["candidates"][0]["schedule"].to_string();
+    assert!(first.contains("accesses of 4"), "{first}");
+}
