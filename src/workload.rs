@@ -255,7 +255,7 @@ pub trait Workload: Sync {
         Agreement::of(self.program())
     }
 
-    /// Bytes of all parameters: what must pass DRAM at least.
+    /// Bytes of what is accessed of the parameters: what must pass DRAM at least.
     fn least_bytes(&self) -> f64 {
         match self.kind() {
             ProblemKind::Contraction(c) => {
@@ -265,7 +265,7 @@ pub trait Workload: Sync {
                 let operands = [Side::A, Side::B].map(|s| c.elements(s) * f64::from(c.operand(s).dtype.bytes()));
                 operands.iter().sum::<f64>() + size(&c.c.dims, c.c.dtype)
             }
-            ProblemKind::Streams(streams) => streams.least_bytes() as f64,
+            ProblemKind::Streams(streams) => streams.least_bytes(),
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
                 }
             }
             p.note {
-                (page.parameters()) " are " (number::bytes(page.least_bytes())) ", so DRAM carries "
+                "What is accessed of " (page.parameters()) " is " (number::bytes(page.least_bytes())) ", so DRAM carries "
                 (format!("{:.2}", cost.dram_bytes / page.least_bytes().max(1.0))) "x the least. "
                 "Shared memory counts 128 bytes for each wavefront."
             }

@@ -104,9 +104,8 @@ impl StreamProblem {
         if let Some(large) = blocks.iter().find(|b| b.instances() > MOST_INSTANCES) {
             return Err(NotStreaming::Instances { block: large.name.clone(), instances: large.instances() });
         }
-        let of = |(block, why): &(String, String)| {
-            format!("block {block} runs as a plain kernel, one thread per element of its result: {why}")
-        };
+        let of =
+            |(block, why): &(String, String)| format!("block {block} runs as a plain kernel, without tiles: {why}");
         let mut notes: Vec<String> = streams.left_plain().map(of).collect();
         notes.extend(streams.in_order().map(|(b, why)| {
             let [blocks, threads, steps] = [0, 1, 2].map(|i| b.iters.get(i).map_or(1, |iter| iter.extent));

@@ -460,7 +460,7 @@ fn few_long_rows_are_reduced_in_parts_by_two_kernels() {
     let best = best_stream(&space, &gpu, query).candidates.remove(0);
     let Schedule::Stream(plan) = &best.plan else { panic!() };
     assert!(plan.parts > 1 && plan.kernels.len() == 2, "{}", plan.describe().join("\n"));
-    let copy_ms = problem.streams.least_bytes() as f64 / (gpu.dram_gbs * 1e9) * 1e3;
+    let copy_ms = problem.streams.least_bytes() / (gpu.dram_gbs * 1e9) * 1e3;
     assert!(best.cost.kernel_ms() <= 1.1 * copy_ms, "{} {copy_ms}", best.cost.kernel_ms());
     // Whole rows keep four blocks busy.
     let whole = space.restricted(&|_, node| !matches!(node, StreamTerm::Parts { parts, .. } if *parts > 1));

@@ -25,7 +25,7 @@ fn kept(stream: &Stream, from: usize, to: usize) -> [Kept; KEPT] {
         let is_read = first.is_some_and(|at| here[at].reads.iter().any(|r| r.buffer == buffer));
         let before = (0..from).rev().find(|at| blocks[*at].touches(buffer)).or(known.before.then_some(0));
         if let Some(before) = before.filter(|_| is_read) {
-            list.push(Kept { live: live(&blocks[before..to]), read: read_bytes(stream, here, buffer), written: 0.0 });
+            list.push(Kept { live: live(&blocks[before..to]), read: stream.read_bytes(here, buffer), written: 0.0 });
         }
         let last = known.after.then_some(blocks.len() - 1);
         let after = (to..blocks.len()).rev().find(|at| blocks[*at].touches(buffer)).or(last);
@@ -104,21 +104,7 @@ fn least_bytes(stream: &Stream, from: usize, to: usize) -> [f64; 2] {
     }
     written.extend(made.into_iter().filter(|buffer| stream.outlives(*buffer, to)));
     let written = written.iter().map(|b: &usize| stream.buffers[*b].bytes() as f64).sum();
-    [read.iter().map(|b| read_bytes(stream, blocks, *b)).sum(), written]
-}
-
-/// Bytes that blocks read of a buffer, each once: all of it, but where indices are unknown no more than a sector per instance, or an
-/// element where neighbours are read in a row.
-fn read_bytes(stream: &Stream, blocks: &[StreamBlock], buffer: usize) -> f64 {
-    let element = f64::from(stream.buffers[buffer].dtype.bytes());
-    let of = |b: &StreamBlock, access: &Access| match (access.known, access.dims.last()) {
-        (true, _) => f64::INFINITY,
-        (false, Some(Some(_))) => b.instances() as f64 * element,
-        (false, _) => b.instances() as f64 * SECTOR as f64,
-    };
-    let accesses = blocks.iter().flat_map(|b| b.loads().map(move |access| (b, access)));
-    let most: f64 = accesses.filter(|(_, access)| access.buffer == buffer).map(|(b, access)| of(b, access)).sum();
-    most.min(stream.buffers[buffer].bytes() as f64)
+    [read.iter().map(|b| stream.read_bytes(blocks, *b)).sum(), written]
 }
 
 fn flat(plan: &FlatPlan, stream: &Stream, (from, to): (usize, usize)) -> KernelWork {

@@ -45,6 +45,7 @@ pub use in_order::{BY_ITSELF, IN_ORDER};
 pub use menu::{Fuel, Limits, Menu};
 pub(crate) use nests::nest_over;
 pub use read::read_plan;
+use reducer_forms::differences_as_sums;
 pub use reducer_forms::in_reducer_forms;
 use satune_ir::IterKind;
 pub use unread::ReadError;
@@ -54,7 +55,7 @@ pub use unread::ReadError;
 /// place copied before, channels by their groups, factors that are computed as buffers of their own, neighbouring axes of products as one,
 /// maps in the order of what they write, iterators by the digits that indices take of them, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
-    let source = &bare::as_blocks(source);
+    let source = &bare::as_blocks(&differences_as_sums(source));
     let source = strided::row_major(&unscheduled::unscheduled(source).unwrap_or_else(|_| source.clone()));
     let source = tuples::taken_apart(&source, stream::sums_rows);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
@@ -70,6 +71,7 @@ pub fn not_told(scheduled: &satune_ir::Program) -> Option<String> {
 
 /// Whether blocks made of loops of a program, which are in no block or within one, add up; none where there are no such loops.
 pub fn of_bare_loops(program: &satune_ir::Program) -> Option<bool> {
+    let program = &differences_as_sums(program);
     let made = bare::as_blocks(program);
     let sums = |program: &satune_ir::Program| {
         let blocks = all_realizes(&program.body.block.body).into_iter().map(|r| &r.block);

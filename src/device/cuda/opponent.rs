@@ -94,7 +94,7 @@ fn of_streams(program: &Program, streams: &Streams) -> Opponent {
     match rows(program, streams) {
         Some(job) => Opponent { what: "cuBLAS (cublasSgemv)", whole: true, job, alone: None },
         None => {
-            let job = LibraryJob::Copy { bytes: streams.least_bytes().unsigned_abs() };
+            let job = LibraryJob::Copy { bytes: streams.least_bytes() as u64 };
             Opponent { what: "a copy of the least bytes", whole: false, job, alone: None }
         }
     }

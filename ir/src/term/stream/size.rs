@@ -1,5 +1,8 @@
 //! Sizes that follow from a plan and its program: blocks of threads, shared memory, bytes and operations of the program.
-use super::{AccessForm, BlockKind, KernelPlan, RowPlace, Stream, StreamPlan, Streams};
+use super::{
+    Access, AccessForm, BlockKind, KernelPlan, RowPlace, Stream, StreamBlock, StreamBuffer, StreamPlan, Streams,
+};
+use crate::machine::SECTOR;
 use crate::term::{Contraction, Schedule};
 
 fn up(x: i64, y: i64) -> i64 {
@@ -81,11 +84,31 @@ pub fn stream_shared_bytes(plan: &StreamPlan, problem: &Streams) -> i64 {
     plan.kernels.iter().map(|k| k.shared_bytes(&stream)).max().unwrap_or(0)
 }
 
+impl Stream {
+    /// Bytes that blocks read of a buffer, each once: all of it, but where indices are unknown no more than a sector per instance, or
+    /// an element where neighbours are read in a row.
+    pub fn read_bytes(&self, blocks: &[StreamBlock], buffer: usize) -> f64 {
+        let element = f64::from(self.buffers[buffer].dtype.bytes());
+        let of = |b: &StreamBlock, access: &Access| match (access.known, access.dims.last()) {
+            (true, _) => f64::INFINITY,
+            (false, Some(Some(_))) => b.instances() as f64 * element,
+            (false, _) => b.instances() as f64 * SECTOR as f64,
+        };
+        let accesses = blocks.iter().flat_map(|b| b.loads().map(move |access| (b, access)));
+        let most: f64 = accesses.filter(|(_, access)| access.buffer == buffer).map(|(b, access)| of(b, access)).sum();
+        most.min(self.buffers[buffer].bytes() as f64)
+    }
+}
+
 impl Streams {
-    /// Bytes of all parameters: what must pass DRAM at least.
-    pub fn least_bytes(&self) -> i64 {
-        let params = self.whole().buffers.iter().filter(|b| b.param);
-        params.fold(0, |sum, b| sum.saturating_add(b.bytes()))
+    /// Bytes of what is accessed of the parameters: what must pass DRAM at least.
+    pub fn least_bytes(&self) -> f64 {
+        let whole = self.whole();
+        let of = |(number, buffer): (usize, &StreamBuffer)| match whole.made_in(number, 0, whole.blocks.len()) {
+            true => buffer.bytes() as f64,
+            false => whole.read_bytes(&whole.blocks, number),
+        };
+        whole.buffers.iter().enumerate().filter(|(_, b)| b.param).map(of).sum()
     }
 
     /// Arithmetic of the source: what each instance computes, and for a reduction the sum (which is among it).
