@@ -10,6 +10,7 @@ use satune_ir::{interp, tvmscript};
 use satune_rewrites::space::stream::{rules, streams, trace, StreamMenu};
 use satune_rewrites::space::{explored, saturate, Fuel};
 use std::collections::BTreeSet;
+use std::process::Command;
 
 /// A sum: its iterators by kind and extent, where it begins, and the value that `SUM` becomes.
 fn sum(name: &str, axes: &[(char, i64)], [to, init, value]: [&str; 3]) -> String {
@@ -152,4 +153,48 @@ fn packed_rows_are_read_by_vectors() {
     let report = executed(&script(&params, &body), "h200", 2);
     let first = report["candidates"][0]["schedule"].to_string();
     assert!(first.contains("accesses of 4"), "{first}");
+}
+
+/// A schedule of the program as its author has it, of which another form is explored: `k` as `k_0, k_1`.
+#[test]
+fn a_schedule_of_the_source_is_put_beside_what_is_explored() {
+    let packed = |loops: &str, row: &str| {
+        script(
+            "W: 64, 32 uint32; X: 256, float32; C: 64, float32",
+            &format!(
+                "{loops}
+        with T.sblock(\"C\"):
+            vn = T.axis.spatial(64, {row})
+            vk = T.axis.reduce(256, k)
+            with T.init():
+                C[vn] = T.float32(0)
+            C[vn] = C[vn] + X[vk] * T.Cast(\"float32\", W[vn, vk // 8] >> T.Cast(\"uint32\", vk % 8 * 4) & T.uint32(15))
+"
+            ),
+        )
+    };
+    let source = packed("for n in range(64):\n    for k in range(256):", "n");
+    let threads = "for b in T.thread_binding(2, thread=\"blockIdx.x\"):\n    for t, k in T.grid(32, 256):";
+    let threads = threads.replace(
+        "for t, k in T.grid(32, 256):",
+        "for t in T.thread_binding(32, thread=\"threadIdx.x\"):\n      for k in range(256):",
+    );
+    let scheduled = packed(&threads, "b * 32 + t");
+    let folder = tempfile::tempdir().unwrap();
+    let [program, given] = [("program.py", source), ("given.py", scheduled)].map(|(name, text)| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    });
+    let run = Command::new(env!("CARGO_BIN_EXE_satune"))
+        .args(["explore", program.to_str().unwrap(), "--given", given.to_str().unwrap()])
+        .args(["--gpu", "h200", "--top", "1", "--json", "--out"])
+        .arg(folder.path().join("out"))
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let given = &report["given"];
+    assert!(given["refused"].is_null() && given["predicted_ms"].is_number(), "{given}");
+    assert_eq!(report["shapes"][0], serde_json::json!([64, 32]), "its caller has the shapes of the source");
 }

@@ -201,8 +201,8 @@ fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
         let used = access.dims.iter().flatten().max().map_or(0, |last| last + 1);
         let times = warps * if known { steps / inside(used).max(1) as f64 } else { steps };
         let touched = Touched { instructions: times, sectors: times * sectors };
-        let along = known && access.dims.last() == Some(&innermost) && innermost != lane;
-        let run = if along { inside(b.iters.len() - 1).clamp(1, SECTOR as i64 / bytes) } else { 1 };
+        let walks = known && access.dims.last() == Some(&innermost) && innermost != lane;
+        let run = if walks { inside(b.iters.len() - 1).clamp(1, SECTOR as i64 / bytes) } else { 1 };
         work.cached_sectors += touched.sectors * (1.0 - 1.0 / run as f64);
         work.global(touched, false);
     }

@@ -29,6 +29,8 @@ pub enum StreamRefusal {
         StreamCondition::ThreadsFit
     )]
     ThreadsFit { threads: i64, side_by_side: i64, most: i64 },
+    #[error("{threads} threads do not share the sum of {block}: {why}")]
+    Sharing { threads: i64, block: String, why: &'static str },
     #[error("{threads} threads with {vector} elements each leave a warp without any of a row's {columns}")]
     IdleWarp { threads: i64, vector: i64, columns: i64 },
     #[error(
@@ -131,6 +133,31 @@ pub fn contraction_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
 pub fn pipeline(stream: &Stream, from: usize, to: usize, vector: i64) -> StreamHeld {
     let copied = stream.pipeline && stream.blocks[from..to].iter().all(|b| !b.updates);
     unless(vector == 1 || copied, || StreamRefusal::Pipeline { vector })
+}
+
+/// The loop of a sum that threads of a plain kernel share: of neighbours the innermost one, where something lies along it in memory; of
+/// others the outermost one that is long enough.
+///
+/// # Errors
+/// Why there is none.
+pub fn shared_loop(stream: &Stream, block: usize, threads: i64, lanes: bool) -> Result<usize, StreamRefusal> {
+    let refused = |why| Err(StreamRefusal::Sharing { threads, block: names(stream, block, block + 1), why });
+    let Some(b) = stream.blocks.get(block).filter(|b| b.shares && stream.holds_sum(b)) else {
+        return refused("it is no sum by one operation, of an element that its first loops name");
+    };
+    let long = |iter: &usize| b.iters[*iter].reduce && b.iters[*iter].extent >= threads;
+    let lies_along = |iter: &usize| b.reads.iter().any(|read| read.dims.last() == Some(&Some(*iter)));
+    let all = 0..b.iters.len();
+    match lanes {
+        true => match all.last().filter(long).filter(lies_along) {
+            Some(iter) => Ok(iter),
+            None => refused("its innermost loop has fewer values, or nothing lies along it in memory"),
+        },
+        false => match all.into_iter().find(long) {
+            Some(iter) => Ok(iter),
+            None => refused("none of its loops has as many values"),
+        },
+    }
 }
 
 /// A block transposes one buffer.

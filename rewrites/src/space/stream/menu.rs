@@ -21,8 +21,10 @@ pub struct StreamMenu {
     pub tile_threads: Vec<i64>,
     /// Elements added to a tile's rows.
     pub pads: Vec<i64>,
-    /// Threads that share a sum of a plain kernel.
-    pub sharing: Vec<i64>,
+    /// Threads that share a sum of a plain kernel: others than neighbours, and neighbours.
+    pub sharing: [Vec<i64>; 2],
+    /// Results of a block whose threads share sums, likewise: of others one for each lane at least, of neighbours one for a warp at most.
+    pub shared: [Vec<i64>; 2],
     /// Most elements that a thread holds of a row in registers.
     pub held_elements: i64,
     /// Most iterations, times the width of an access, of a loop that is unrolled.
@@ -42,7 +44,8 @@ impl Default for StreamMenu {
             tiles: vec![16, 32, 64],
             tile_threads: vec![64, 128, 256, 512],
             pads: vec![0, 1, 2, 4, 8],
-            sharing: vec![4, 8, 16, 32, 64, 128, 256],
+            sharing: [vec![4, 8, 16, 32], vec![32, 64, 128, 256]],
+            shared: [vec![32, 64, 128, 256], vec![1, 2, 4, 8]],
             held_elements: 128,
             unrolled: 64,
             tiled: BTreeMap::new(),

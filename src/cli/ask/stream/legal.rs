@@ -19,12 +19,20 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
             Some(KernelKind::Tile) => menu.tile_threads.clone(),
             // Those of a contraction are a product of its own sizes.
             Some(KernelKind::Tiled) => k.threads.into_iter().collect(),
-            _ => menu.threads.clone(),
+            _ => match k.sharing.filter(|(threads, _)| *threads > 1) {
+                Some((_, lanes)) => menu.shared[usize::from(lanes)].clone(),
+                None => menu.threads.clone(),
+            },
+        };
+        let sharing: Vec<i64> = match k.sharing {
+            Some((_, lanes)) => [vec![1], menu.sharing[usize::from(lanes)].clone()].concat(),
+            None => Vec::new(),
         };
         for (value, sizes, what) in [
             (k.rows, &rows, "rows of a block"),
             (k.side_by_side, &menu.side_by_side, "rows side by side"),
             (k.threads, &threads, "threads"),
+            (k.sharing.map(|(threads, _)| threads), &sharing, "threads that share a sum"),
             (k.vector, &menu.vectors, "elements per access"),
             (k.steps, &menu.steps, "unrolled steps"),
             (k.tile, &menu.tiles, "elements along a tile's side"),
@@ -173,6 +181,7 @@ fn of_kernel(
         match kind {
             Err(refusal) => own.push(refusal.to_string()),
             Ok(()) if kernel.implied() == Some(KernelKind::Tile) => tile(kernel, (stream, from), gpu, &mut own),
+            Ok(()) if kernel.implied() == Some(KernelKind::Plain) => plain(kernel, (stream, from), gpu, &mut own),
             Ok(()) => rows(kernel, (stream, from, to), gpu, &mut own),
         }
         reasons.push(own);
@@ -180,6 +189,16 @@ fn of_kernel(
     // Said of every kernel, it is refused where no kernel takes it.
     if reasons.iter().all(|r| !r.is_empty()) {
         out.extend(reasons.into_iter().flatten());
+    }
+}
+
+fn plain(kernel: &Kernel, (stream, block): (&Stream, usize), gpu: &Descriptor, out: &mut Vec<String>) {
+    let (sharing, lanes) = kernel.sharing.unwrap_or((1, false));
+    if sharing > 1 {
+        ask(out, shared_loop(stream, block, sharing, lanes).map(drop));
+    }
+    if let Some(threads) = kernel.threads {
+        ask(out, threads_fit(threads, sharing, limits(gpu).threads.into()));
     }
 }
 

@@ -144,7 +144,7 @@ mod tests {
     fn every_decision_has_a_word() {
         let f = ask(
             "inline exp, keep sum, parts 1, kernels 1, kernel max+sum, max: as rows, rows 4, side-by-side 2, threads 64, vector 4, \
-             hold A shared, unroll max yes, sum: steps 2, tile 32, pad 1",
+             hold A shared, unroll max yes, sum: steps 2, tile 32, pad 1, sharing 64 lanes",
         )
         .unwrap();
         assert_eq!(f.inlined, [("exp".into(), true), ("sum".into(), false)]);
@@ -162,6 +162,7 @@ mod tests {
         assert_eq!(of(None).unroll, [("max".into(), true)]);
         assert_eq!(of(Some("sum")).steps, Some(2));
         assert_eq!((of(None).tile, of(None).pad), (Some(32), Some(1)));
+        assert_eq!(of(None).sharing, Some((64, true)));
         assert_eq!(of(Some("max")).kind, Some(KernelKind::Rows));
         assert_eq!(of(Some("max")).blocks, Some(vec!["max".into(), "sum".into()]));
     }

@@ -1,14 +1,14 @@
 //! A plain kernel: `fuse`, `split` and `bind` of a block's spatial loops, for blocks that no other kernel takes. Of a sum, threads may
 //! share a loop (`split`, `bind`).
 use super::engine::Engine;
-use crate::space::conditions::stream::{plain_fits, threads_fit};
+use crate::space::conditions::stream::{plain_fits, shared_loop, threads_fit};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
-use satune_ir::term::stream::{BlockKind, Sharing, Step, Stream, StreamBlock, StreamState, StreamTerm};
+use satune_ir::term::stream::{BlockKind, Sharing, Step, StreamState, StreamTerm};
 
 /// `kernel = plain t`, `kernel = plain t shared by s`.
 ///
-/// Side conditions: no other kernel takes the block; a block of threads has no more than it may.
+/// Side conditions: no other kernel takes the block; a block of threads has no more than it may; a sum has a loop to share.
 pub struct Plain;
 
 impl Rule<StreamTerm> for Plain {
@@ -38,33 +38,19 @@ impl Rule<StreamTerm> for Plain {
                 engine.equals(StreamTerm::Plain { threads, sharing: None, state: Box::new(*state) });
             }
         }
-        for sharing in shared(stream, block, &engine.menu.sharing) {
-            // Of neighbours a warp has one result at most, else one for each lane at least.
-            let sizes = if sharing.lanes { [1, 2, 4, 8] } else { [32, 64, 128, 256] };
-            for threads in sizes.into_iter().filter(|threads| *threads == sizes[0] || threads / 2 < results) {
-                let fits = threads_fit(sharing.threads, threads, i64::from(engine.limits.threads));
-                if engine.holds(StreamCondition::ThreadsFit, fits) {
-                    engine.equals(StreamTerm::Plain { threads, sharing: Some(sharing), state: Box::new(*state) });
+        for lanes in [false, true] {
+            let [sharing, shared] =
+                [&engine.menu.sharing, &engine.menu.shared].map(|sizes| sizes[usize::from(lanes)].clone());
+            for threads in sharing {
+                let Ok(iter) = shared_loop(stream, 0, threads, lanes) else { continue };
+                let sharing = Some(Sharing { iter, threads, lanes });
+                for results in shared.iter().copied().filter(|n| *n == shared[0] || n / 2 < results) {
+                    let fits = threads_fit(threads, results, i64::from(engine.limits.threads));
+                    if engine.holds(StreamCondition::ThreadsFit, fits) {
+                        engine.equals(StreamTerm::Plain { threads: results, sharing, state: Box::new(*state) });
+                    }
                 }
             }
         }
     }
-}
-
-/// Ways to share a sum: neighbours the innermost loop, where something lies along it in memory; else the outermost one that is long
-/// enough.
-fn shared(stream: &Stream, block: &StreamBlock, menu: &[i64]) -> Vec<Sharing> {
-    if !block.shares || !stream.holds_sum(block) {
-        return Vec::new();
-    }
-    let long = |threads: i64| move |iter: &usize| block.iters[*iter].reduce && block.iters[*iter].extent >= threads;
-    let lies_along = |iter: &usize| block.reads.iter().any(|read| read.dims.last() == Some(&Some(*iter)));
-    let last = block.iters.len() - 1;
-    let ways = menu.iter().flat_map(|threads| {
-        let lanes = Some(last).filter(|_| *threads >= 32).filter(long(*threads)).filter(lies_along);
-        let others = (0..=last).find(long(*threads)).filter(|_| *threads <= 32);
-        let way = |lanes| move |iter| Sharing { iter, threads: *threads, lanes };
-        lanes.map(way(true)).into_iter().chain(others.map(way(false)))
-    });
-    ways.collect()
 }
