@@ -152,7 +152,7 @@ fn of_program(problem: &dyn Workload, program: Program) -> Result<GivenSchedule,
     let mut verdicts = sources.into_iter().map(|source| soundness::check(source, &described));
     let first = verdicts.next().unwrap_or(Ok(()));
     first
-        .or_else(|why| verdicts.next().unwrap_or(Err(why)))
+        .or_else(|why| verdicts.next().and_then(Result::ok).ok_or(why))
         .map_err(|e| format!("it is no schedule of {}: {}", problem.name(), e.detail))?;
     Ok(GivenSchedule::Program(Box::new(program)))
 }

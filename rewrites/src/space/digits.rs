@@ -5,8 +5,8 @@
 //!
 //! An element of a buffer that holds several values (weights of 4 bits, scales of groups) is read at a quotient. It is `split` of the
 //! loop, with the block's iterator, and `transform_layout` of the buffers: a row-major buffer has the same memory with one dimension or
-//! with its digits. All blocks that access such a dimension take part, or none does. Done is it where kernels of rows take all that it
-//! makes, and did not take what there was.
+//! with its digits. All blocks that access such a dimension take part, or none does. Done is it where every access of what it makes is
+//! known, and was not; what kernels of rows took they still take.
 use super::encode::Reader;
 use super::nests::{accesses, block_of, nest_over, parts};
 use super::ordered::ordered;
@@ -31,7 +31,7 @@ pub(super) fn by_digits(program: &Program) -> Program {
     let mut won = false;
     for ((part, own), left) in parts(&made).into_iter().zip(given).zip(left) {
         let cut = block_of(program, own).is_ok_and(|block| digits.cuts(block));
-        let as_it_was = !cut || left || is_row_wise(&made, part) || !is_row_wise(program, own);
+        let as_it_was = !cut || left || is_row_wise(&made, part) || sums_otherwise(program, own);
         match stream::knows(&made, part) && as_it_was {
             true => won |= left,
             false if left => {}
@@ -43,6 +43,12 @@ pub(super) fn by_digits(program: &Program) -> Program {
     } else {
         program.clone()
     }
+}
+
+/// Whether a nest is a sum that no kernel of rows takes: threads share it, by digits as without them.
+fn sums_otherwise(program: &Program, part: &Stmt) -> bool {
+    let reduces = |block: &Block| block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
+    block_of(program, part).is_ok_and(reduces) && !is_row_wise(program, part)
 }
 
 /// Whether kernels of rows take a nest: a sum of rows, or a map of elements in the order in which it reads them.

@@ -85,12 +85,13 @@ pub fn stream_shared_bytes(plan: &StreamPlan, problem: &Streams) -> i64 {
 }
 
 impl Stream {
-    /// Bytes that blocks read of a buffer, each once: all of it, but where indices are unknown no more than a sector per instance, or
-    /// an element where neighbours are read in a row.
+    /// Bytes that blocks read of a buffer, each once: all of it, but where an index is unknown no more than a sector per instance, or
+    /// an element where neighbours are read in a row. Of a nest in its own order nothing is known but the buffer's size.
     pub fn read_bytes(&self, blocks: &[StreamBlock], buffer: usize) -> f64 {
         let element = f64::from(self.buffers[buffer].dtype.bytes());
         let of = |b: &StreamBlock, access: &Access| match (access.known, access.dims.last()) {
             (true, _) => f64::INFINITY,
+            _ if b.kind == BlockKind::Bound => f64::INFINITY,
             (false, Some(Some(_))) => b.instances() as f64 * element,
             (false, _) => b.instances() as f64 * SECTOR as f64,
         };
