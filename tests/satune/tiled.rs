@@ -115,7 +115,8 @@ fn gated_products_share_their_search_and_read_one_operand_each_by_itself() {
 
 #[test(slow)]
 fn a_product_is_a_result_beside_what_is_made_of_it() {
-    let (n, shape) = (128, "128, 128");
+    // Smaller ones are as fast without tiles, where threads share the sums.
+    let (n, shape) = (256, "256, 256");
     let product = || product(["A", "B", "C"], "vk, vj", [n; 3]);
     let operands = [("A", shape), ("B", shape)];
     let with = |more: &[(&'static str, &'static str)]| [&operands[..], more].concat();
@@ -123,7 +124,7 @@ fn a_product_is_a_result_beside_what_is_made_of_it() {
     // A second result; a result that lies across; a reduction of the product's rows.
     let second = script(&with(&[("C", shape), ("D", shape)]), &[], &[product(), map("D", "D[vi, vj]", relu, [n, n])]);
     let across = script(&with(&[("D", shape)]), &[("C", shape)], &[product(), map("D", "D[vj, vi]", relu, [n, n])]);
-    let largest = "    for i, j in T.grid(128, 128):
+    let largest = "    for i, j in T.grid(256, 256):
         with T.sblock(\"M\"):
             vi, vj = T.axis.remap(\"SR\", [i, j])
             with T.init():
@@ -132,7 +133,7 @@ fn a_product_is_a_result_beside_what_is_made_of_it() {
 ";
     let rows = script(
         &with(&[("D", shape)]),
-        &[("C", shape), ("M", "128,")],
+        &[("C", shape), ("M", "256,")],
         &[product(), largest.into(), map("D", "D[vi, vj]", "C[vi, vj] - M[vi]", [n, n])],
     );
     for text in some_of([second, across, rows], 1) {
