@@ -141,7 +141,7 @@ impl StreamProblem {
     fn lowers(&self) -> Result<(), NotStreaming> {
         let source = self.streams.whole();
         let plain = |b: &StreamBlock| {
-            KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256, in_order: false, sharing: None })
+            KernelPlan::Plain(PlainPlan { block: b.name.clone(), results: 256, in_order: false, sharing: None })
         };
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
         let options = LowerOptions::default();

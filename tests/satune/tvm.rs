@@ -253,7 +253,11 @@ fn compare(file: &str, all: &[Sample]) {
         let verdict = same(answer, &s.ours).and_then(|()| back(&s.source, &answer["json"].to_string(), &s.ours));
         failures.extend(verdict.err().map(|e| format!("{}: {e}\n{}", s.name, s.trace.to_python("schedule"))));
     }
-    println!("{} of {} agree", all.len() - failures.len(), all.len());
+    let lost: Vec<&str> =
+        all.iter().zip(&answers).filter(|(s, answer)| loses_rows(s, answer)).map(|(s, _)| s.name.as_str()).collect();
+    let of_it = all.iter().filter(|s| lost.first().is_some_and(|name| s.name == *name)).count();
+    assert!(lost.is_empty() || lost.len() < of_it, "TVM makes none of {lost:?}");
+    println!("{} of {} agree", all.len() - failures.len() - lost.len(), all.len());
     assert!(failures.is_empty(), "{} of {} differ:\n{}", failures.len(), all.len(), failures.join("\n"));
 }
 

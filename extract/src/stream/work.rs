@@ -188,7 +188,7 @@ fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
     let along = plan.sharing.filter(|s| s.lanes).map(|s| s.iter);
     let lane = along.or(last).or_else(|| b.iters.iter().rposition(|i| !i.reduce));
     let innermost = b.iters.iter().rposition(|i| i.reduce);
-    let mut work = KernelWork { blocks: up(results, plan.threads) as f64, ..KernelWork::default() };
+    let mut work = KernelWork { blocks: up(results, plan.results) as f64, ..KernelWork::default() };
     for access in b.loads() {
         let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
         let known = access.known;

@@ -237,8 +237,9 @@ pub struct Sharing {
 pub struct PlainPlan {
     /// Name of the block.
     pub block: String,
-    /// Results per block.
-    pub threads: i64,
+    /// Results per block: as many threads, where none share a sum.
+    #[serde(rename = "threads")]
+    pub results: i64,
     /// Whether it is a nest that is bound in the source, whose statements run in their order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_order: bool,
@@ -362,7 +363,7 @@ impl KernelPlan {
             KernelPlan::Flat(p) => p.threads * p.side_by_side,
             KernelPlan::Row(p) => p.threads * p.side_by_side,
             KernelPlan::Tile(p) => p.threads,
-            KernelPlan::Plain(p) => p.threads * p.sharing.map_or(1, |s| s.threads),
+            KernelPlan::Plain(p) => p.results * p.sharing.map_or(1, |s| s.threads),
             KernelPlan::Tiled(p) => p.plan.threads().into(),
         }
     }
@@ -397,7 +398,7 @@ impl KernelPlan {
             KernelPlan::Row(p) if p.rows_per_block() == 1 => "1 row".into(),
             KernelPlan::Row(p) => format!("{} rows", p.rows_per_block()),
             KernelPlan::Tile(p) => format!("{0}x{0}", p.side),
-            KernelPlan::Plain(p) => format!("{} {}", p.threads, if p.in_order { "in order" } else { "plain" }),
+            KernelPlan::Plain(p) => format!("{} {}", p.results, if p.in_order { "in order" } else { "plain" }),
             KernelPlan::Tiled(p) => p.plan.summary().volume(),
         }
     }
@@ -446,7 +447,7 @@ impl KernelPlan {
                 p.block, p.side, p.pad, p.threads, p.vector
             ),
             KernelPlan::Plain(p) if p.in_order => {
-                format!("{}: its statements in order, {} threads per block", p.block, p.threads)
+                format!("{}: its statements in order, {} threads per block", p.block, p.results)
             }
             KernelPlan::Plain(p) => {
                 let each = match p.sharing {

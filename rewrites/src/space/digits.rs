@@ -47,14 +47,17 @@ pub(super) fn by_digits(program: &Program) -> Program {
 
 /// Whether a nest is a sum that no kernel of rows takes: threads share it, by digits as without them.
 fn sums_otherwise(program: &Program, part: &Stmt) -> bool {
-    let reduces = |block: &Block| block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
     block_of(program, part).is_ok_and(reduces) && !is_row_wise(program, part)
+}
+
+fn reduces(block: &Block) -> bool {
+    block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce)
 }
 
 /// Whether kernels of rows take a nest: a sum of rows, or a map of elements in the order in which it reads them.
 fn is_row_wise(program: &Program, part: &Stmt) -> bool {
     let Ok(block) = block_of(program, part) else { return false };
-    if block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce) {
+    if reduces(block) {
         return stream::sums_rows(program, part);
     }
     let number = |e: &Expr| match e {

@@ -149,8 +149,8 @@ pub enum StreamTerm {
     },
     /// A plain kernel of one block: one thread per element of its result, or some that share the sum.
     Plain {
-        /// Results per block.
-        threads: i64,
+        /// Results per block: as many threads, where none share a sum.
+        results: i64,
         /// Threads that share a sum.
         sharing: Option<Sharing>,
         /// What was decided before.
@@ -247,9 +247,9 @@ impl fmt::Display for StreamTerm {
             Wide { vector, .. } => write!(f, "wide:{vector}"),
             Team { threads, .. } => write!(f, "team:{threads}"),
             Pad { pad, .. } => write!(f, "pad:{pad}"),
-            Plain { threads, sharing: None, .. } => write!(f, "plain:{threads}"),
-            Plain { threads, sharing: Some(s), .. } => {
-                write!(f, "plain:{threads}x{}{}", s.threads, if s.lanes { "l" } else { "" })
+            Plain { results, sharing: None, .. } => write!(f, "plain:{results}"),
+            Plain { results, sharing: Some(s), .. } => {
+                write!(f, "plain:{results}x{}{}", s.threads, if s.lanes { "l" } else { "" })
             }
             Tiled { plan, .. } => write!(f, "tiled:{}", plan.summary().volume()),
             Done(_) => f.write_str("done"),
@@ -343,8 +343,8 @@ impl TermLanguage for StreamTerm {
                 Step::Chain(blocks, chain) => (chain.loops == blocks).then_some(**state),
                 _ => None,
             },
-            StreamTerm::Plain { threads, state, .. } => {
-                (state.step == Step::Kernel(1) && *threads > 0).then_some(**state)
+            StreamTerm::Plain { results, state, .. } => {
+                (state.step == Step::Kernel(1) && *results > 0).then_some(**state)
             }
             StreamTerm::Steps { steps, vector, state } => {
                 (matches!(state.step, Step::Flat(..)) && *steps > 0 && *vector > 0).then_some(**state)

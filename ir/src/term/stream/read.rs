@@ -117,10 +117,10 @@ impl KernelPlan {
                     tile.pad = *pad;
                     return Ok(KernelPlan::Tile(tile));
                 }
-                StreamTerm::Plain { threads, sharing, .. } => {
+                StreamTerm::Plain { results, sharing, .. } => {
                     let in_order = stream.blocks.iter().any(|b| b.kind == BlockKind::Bound);
-                    let (block, threads, sharing) = (tile.block, *threads, *sharing);
-                    return Ok(KernelPlan::Plain(PlainPlan { block, threads, in_order, sharing }));
+                    let (block, results, sharing) = (tile.block, *results, *sharing);
+                    return Ok(KernelPlan::Plain(PlainPlan { block, results, in_order, sharing }));
                 }
                 StreamTerm::Tiled { plan, .. } => {
                     let plan = TiledPlan { blocks: row.blocks, plan: (**plan).clone() };

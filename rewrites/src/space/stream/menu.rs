@@ -24,7 +24,7 @@ pub struct StreamMenu {
     /// Threads that share a sum of a plain kernel: others than neighbours, and neighbours.
     pub sharing: [Vec<i64>; 2],
     /// Results of a block whose threads share sums, likewise: of others one for each lane at least, of neighbours one for a warp at most.
-    pub shared: [Vec<i64>; 2],
+    pub shared_results: [Vec<i64>; 2],
     /// Most elements that a thread holds of a row in registers.
     pub held_elements: i64,
     /// Most iterations, times the width of an access, of a loop that is unrolled.
@@ -45,7 +45,7 @@ impl Default for StreamMenu {
             tile_threads: vec![64, 128, 256, 512],
             pads: vec![0, 1, 2, 4, 8],
             sharing: [vec![4, 8, 16, 32], vec![32, 64, 128, 256]],
-            shared: [vec![32, 64, 128, 256], vec![1, 2, 4, 8]],
+            shared_results: [vec![32, 64, 128, 256], vec![1, 2, 4, 8]],
             held_elements: 128,
             unrolled: 64,
             tiled: BTreeMap::new(),

@@ -102,8 +102,8 @@ impl Kernel {
             StreamTerm::Tile { side, .. } => same(self.tile, *side),
             StreamTerm::Wide { vector, .. } => same(self.vector, *vector),
             StreamTerm::Team { threads, .. } => same(self.threads, *threads),
-            StreamTerm::Plain { threads, sharing, .. } => {
-                same(self.threads, *threads) && self.sharing.is_none_or(|own| own == shared_by(*sharing))
+            StreamTerm::Plain { results, sharing, .. } => {
+                same(self.threads, *results) && self.sharing.is_none_or(|own| own == shared_by(*sharing))
             }
             StreamTerm::Tiled { plan, .. } => {
                 same(self.threads, plan.threads().into()) && self.tiled.as_ref().is_none_or(|own| own == plan)
@@ -161,7 +161,7 @@ impl Fixed {
                         (Some(p.side), Some(p.threads), Some(p.vector), Some(p.pad));
                 }
                 KernelPlan::Plain(p) => {
-                    (own.kind, own.threads) = (Some(KernelKind::Plain), Some(p.threads));
+                    (own.kind, own.threads) = (Some(KernelKind::Plain), Some(p.results));
                     own.sharing = Some(shared_by(p.sharing));
                 }
                 KernelPlan::Tiled(p) => {

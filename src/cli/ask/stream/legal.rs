@@ -20,7 +20,7 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
             // Those of a contraction are a product of its own sizes.
             Some(KernelKind::Tiled) => k.threads.into_iter().collect(),
             _ => match k.sharing.filter(|(threads, _)| *threads > 1) {
-                Some((_, lanes)) => menu.shared[usize::from(lanes)].clone(),
+                Some((_, lanes)) => menu.shared_results[usize::from(lanes)].clone(),
                 None => menu.threads.clone(),
             },
         };

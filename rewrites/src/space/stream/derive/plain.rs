@@ -11,8 +11,9 @@ pub(super) struct PlainNest {
     parallel: Vec<String>,
     /// Loops that are left inside a thread, and in which the block adds up; none where a sum is held in a register.
     serial: Vec<String>,
-    threads: i64,
-    /// What these threads are.
+    /// Results of a block.
+    results: i64,
+    /// The threads that these are.
     tag: &'static str,
 }
 
@@ -38,7 +39,7 @@ impl Writer<'_> {
                 self.bind(&parts[1], own);
                 tag = results;
             }
-            return Some(PlainNest { block: written, parallel, serial: Vec::new(), threads: plan.threads, tag });
+            return Some(PlainNest { block: written, parallel, serial: Vec::new(), results: plan.results, tag });
         }
         let loops = self.loops(&block, b.iters.len());
         let of =
@@ -48,16 +49,16 @@ impl Writer<'_> {
         if order != loops {
             self.call("reorder", order.iter().map(|l| var(l)));
         }
-        Some(PlainNest { block, parallel, serial, threads: plan.threads, tag: "threadIdx.x" })
+        Some(PlainNest { block, parallel, serial, results: plan.results, tag: "threadIdx.x" })
     }
 
     /// Binds a nest's loops to blocks and threads; where there are none, what is inside gets one.
-    pub(super) fn plain(&mut self, PlainNest { block, parallel, serial, threads, tag }: PlainNest) {
+    pub(super) fn plain(&mut self, PlainNest { block, parallel, serial, results, tag }: PlainNest) {
         let all = match parallel.as_slice() {
             [] => self.bound("add_unit_loop", [var(serial.first().unwrap_or(&block))], "unit"),
             many => self.fused(many),
         };
-        let parts = self.split(var(&all), &[(threads, "thread")], "blocks");
+        let parts = self.split(var(&all), &[(results, "thread")], "blocks");
         self.bind(&parts[0], "blockIdx.x");
         self.bind(&parts[1], tag);
         if let Some(first) = serial.first() {

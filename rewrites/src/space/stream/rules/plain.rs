@@ -25,30 +25,28 @@ impl Rule<StreamTerm> for Plain {
         let block = &stream.blocks[0];
         if block.kind == BlockKind::Bound {
             // There is nothing to choose.
-            let threads = block.iters.get(1).map_or(1, |i| i.extent);
-            engine.equals(StreamTerm::Plain { threads, sharing: None, state: Box::new(*state) });
+            let results = block.iters.get(1).map_or(1, |i| i.extent);
+            engine.equals(StreamTerm::Plain { results, sharing: None, state: Box::new(*state) });
             return;
         }
-        let results = block.results();
-        for threads in engine.menu.threads.clone() {
-            // A wider block than there are results has idle warps only.
-            let wide = threads > 32 && threads / 2 >= results;
-            let fits = threads_fit(threads, 1, i64::from(engine.limits.threads));
-            if !wide && engine.holds(StreamCondition::ThreadsFit, fits) {
-                engine.equals(StreamTerm::Plain { threads, sharing: None, state: Box::new(*state) });
-            }
-        }
+        let mut ways = vec![(None, engine.menu.threads.clone())];
         for lanes in [false, true] {
-            let [sharing, shared] =
-                [&engine.menu.sharing, &engine.menu.shared].map(|sizes| sizes[usize::from(lanes)].clone());
-            for threads in sharing {
-                let Ok(iter) = shared_loop(stream, 0, threads, lanes) else { continue };
-                let sharing = Some(Sharing { iter, threads, lanes });
-                for results in shared.iter().copied().filter(|n| *n == shared[0] || n / 2 < results) {
-                    let fits = threads_fit(threads, results, i64::from(engine.limits.threads));
-                    if engine.holds(StreamCondition::ThreadsFit, fits) {
-                        engine.equals(StreamTerm::Plain { threads: results, sharing, state: Box::new(*state) });
-                    }
+            let menu = &engine.menu;
+            let [sharing, sizes] = [&menu.sharing, &menu.shared_results].map(|sizes| &sizes[usize::from(lanes)]);
+            let shared = sharing.iter().filter_map(|threads| {
+                let iter = shared_loop(stream, 0, *threads, lanes).ok()?;
+                Some((Some(Sharing { iter, threads: *threads, lanes }), sizes.clone()))
+            });
+            ways.extend(shared);
+        }
+        for (sharing, sizes) in ways {
+            let each = sharing.map_or(1, |s| s.threads);
+            let warp = if sharing.is_some_and(|s| s.lanes) { 1 } else { 32 };
+            // A wider block than there are results has idle warps only.
+            for results in sizes.into_iter().filter(|n| *n <= warp || n / 2 < block.results()) {
+                let fits = threads_fit(each, results, i64::from(engine.limits.threads));
+                if engine.holds(StreamCondition::ThreadsFit, fits) {
+                    engine.equals(StreamTerm::Plain { results, sharing, state: Box::new(*state) });
                 }
             }
         }
