@@ -105,6 +105,7 @@ pub mod compute_inline;
 pub mod decompose_reduction;
 pub mod fuse_reduction_epilogue;
 pub mod read_at;
+pub mod rebase_reduction;
 pub mod reindex;
 pub mod reindex_cache_read;
 pub mod reindex_cache_write;

@@ -11,11 +11,12 @@ use crate::trace::{Call, Out};
 use crate::{
     add_unit_loop, annotate, annotate_buffer_access, bind, blockize, cache_index, cache_inplace, cache_read,
     cache_write, compute_at, compute_inline, decompose_padding, decompose_reduction, fuse, fuse_reduction_epilogue,
-    loop_partition, merge, normalize_prim_func, pad_einsum, parallel, queries, read_at, reindex, reindex_cache_read,
-    reindex_cache_write, reorder, reorder_block_iter_var, reverse_compute_at, reverse_compute_inline, rfactor,
-    rolling_buffer, sample_categorical, sample_compute_location, sample_partitioned_tile, sample_perfect_tile,
-    set_scope, soundness, split, storage_align, tensorize, transform_block_layout, transform_layout, unroll,
-    unsafe_hide_buffer_access, unsafe_set_dtype, vectorize, write_at, ScheduleError,
+    loop_partition, merge, normalize_prim_func, pad_einsum, parallel, queries, read_at, rebase_reduction, reindex,
+    reindex_cache_read, reindex_cache_write, reorder, reorder_block_iter_var, reverse_compute_at,
+    reverse_compute_inline, rfactor, rolling_buffer, sample_categorical, sample_compute_location,
+    sample_partitioned_tile, sample_perfect_tile, set_scope, soundness, split, storage_align, tensorize,
+    transform_block_layout, transform_layout, unroll, unsafe_hide_buffer_access, unsafe_set_dtype, vectorize, write_at,
+    ScheduleError,
 };
 use args::{wrong, Args};
 use satune_ir::{BlockId, Expr, Program};
@@ -316,6 +317,7 @@ pub const PRIMITIVES: &[&str] = &[
     "unsafe_set_dtype",
     "storage_align",
     "rfactor",
+    "rebase_reduction",
     "compute_inline",
     "reverse_compute_inline",
     "fuse_reduction_epilogue",
@@ -516,6 +518,7 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             args.int(4, "offset")?,
         )
         .map(done),
+        "rebase_reduction" => rebase_reduction::rebase_reduction(s, args.block(s, 0, "block")?).map(done),
         "rfactor" => rfactor::rfactor(s, args.loop_(0, "loop")?, args.int(1, "factor_axis")?).map(Handle::Block),
         "compute_inline" => compute_inline::compute_inline(s, args.block(s, 0, "block")?).map(done),
         "reverse_compute_inline" => {

@@ -133,6 +133,11 @@ impl Trace {
         out
     }
 
+    /// The first of its primitives that TVM does not have.
+    pub fn beyond_tvm(&self) -> Option<&str> {
+        self.calls.iter().map(|c| c.op.as_str()).find(|op| BEYOND_TVM.contains(op))
+    }
+
     /// Lines that make intrinsics known to TVM: its own by their module, those that it does not have by their texts.
     fn register_intrinsics(&self, out: &mut String) {
         let names = self.calls.iter().filter(|c| c.op == "tensorize");
@@ -154,6 +159,8 @@ impl Trace {
     }
 }
 
+/// Primitives that TVM does not have.
+const BEYOND_TVM: [&str; 1] = ["rebase_reduction"];
 /// What makes an intrinsic known to TVM: no call of a schedule.
 pub(crate) const REGISTER: &str = "TensorIntrin.register";
 /// The one primitive that TVM has as a function of a schedule.

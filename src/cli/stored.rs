@@ -10,6 +10,7 @@ use crate::source::{self, Work};
 use crate::workload::Workload;
 use satune_extract::Descriptor;
 use satune_ir::{files, Program};
+use satune_rewrites::Trace;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -226,7 +227,16 @@ pub(super) fn emit(args: &Emit) -> Outcome {
         Form::Torch => one(format!("{base}.cpp"), torch::extension(&report, &c, &made(&report, &c)?, &base)?)?,
         Form::Cuda if args.name.is_some() => named_cuda(&report, &c, &made(&report, &c)?, &base)?,
         Form::Cuda => c.kernels.iter().map(|k| read(&k.file)).collect::<Result<_, _>>()?,
-        Form::Tvm => vec![read(&c.tvm)?],
+        Form::Tvm => {
+            let (_, trace) = read(&c.trace)?;
+            if let Some(op) = Trace::read(&trace).ok().and_then(|t| t.beyond_tvm().map(String::from)) {
+                return Err(Failure::Input(format!(
+                    "{}: TVM has no {op}, which this schedule makes; `why-not PROGRAM \"cascaded no\"` has the best schedule without it",
+                    c.id
+                )));
+            }
+            vec![read(&c.tvm)?]
+        }
         Form::Json => vec![read(&c.trace)?],
     };
     if pick.json {

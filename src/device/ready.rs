@@ -57,7 +57,7 @@ impl Ready {
 
     /// The kernels of a schedule that is none of the space, ready for a device: its plan decides nothing.
     pub fn given(problem: &dyn Workload, module: &Module, predicted_ms: f64) -> Ready {
-        let none = StreamPlan { inlined: Vec::new(), parts: 1, kernels: Vec::new() };
+        let none = StreamPlan { inlined: Vec::new(), parts: 1, cascaded: false, kernels: Vec::new() };
         let text: String = module.kernels.iter().map(print).collect();
         Ready::of_module(problem, module, (Schedule::Stream(none), hash(&text), predicted_ms))
     }

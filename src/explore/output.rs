@@ -518,11 +518,12 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
     let Named { id, about, kernels: names, texts } = named;
     let file = TraceFile { about: Some(&about), program: problem.script(), calls: &trace.calls };
     let json = serde_json::to_string_pretty(&file).unwrap_or_default();
-    let by_tvm = match schedule {
-        Schedule::Mma(_) | Schedule::Wgmma(_) => {
-            "\nTVM makes the scheduled program of this, and checks it. It cannot compile it: its intrinsics are\ndescriptions that Satune lowers itself; compile the CUDA file beside this one."
+    let by_tvm = match (schedule, trace.beyond_tvm()) {
+        (_, Some(op)) => format!("\nTVM has no {op}: it does not run this."),
+        (Schedule::Mma(_) | Schedule::Wgmma(_), None) => {
+            "\nTVM makes the scheduled program of this, and checks it. It cannot compile it: its intrinsics are\ndescriptions that Satune lowers itself; compile the CUDA file beside this one.".into()
         }
-        _ => "",
+        _ => String::new(),
     };
     let mut files = vec![
         (format!("{id}.trace.json"), json),

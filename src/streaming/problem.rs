@@ -143,7 +143,12 @@ impl StreamProblem {
         let plain = |b: &StreamBlock| {
             KernelPlan::Plain(PlainPlan { block: b.name.clone(), results: 256, in_order: false, sharing: None })
         };
-        let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
+        let plan = StreamPlan {
+            inlined: Vec::new(),
+            parts: 1,
+            cascaded: false,
+            kernels: source.blocks.iter().map(plain).collect(),
+        };
         let options = LowerOptions::default();
         // Where there are too many works, this plan need not be among those that are looked at.
         let of_plan = match self.streams.way_of(&plan) {

@@ -10,6 +10,7 @@ mod blackwell;
 mod by_hand;
 mod by_others;
 mod calibrate;
+mod cascaded;
 mod chains;
 mod check_kernel;
 mod circles;

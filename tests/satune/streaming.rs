@@ -463,7 +463,7 @@ fn few_long_rows_are_reduced_in_parts_by_two_kernels() {
     let copy_ms = problem.streams.least_bytes() / (gpu.dram_gbs * 1e9) * 1e3;
     assert!(best.cost.kernel_ms() <= 1.1 * copy_ms, "{} {copy_ms}", best.cost.kernel_ms());
     // Whole rows keep four blocks busy.
-    let whole = space.restricted(&|_, node| !matches!(node, StreamTerm::Parts { parts, .. } if *parts > 1));
+    let whole = space.restricted(&|_, node| !matches!(node, StreamTerm::Parts { parts, .. } if parts.number > 1));
     let slow = best_stream(&whole, &gpu, query).candidates.remove(0);
     assert!(slow.cost.ms > 10.0 * best.cost.ms, "{} {}", slow.cost.ms, best.cost.ms);
     // Other rows, of no power of two, of some that are more: each in parts, and right.
@@ -471,7 +471,7 @@ fn few_long_rows_are_reduced_in_parts_by_two_kernels() {
     for operator in ["rowsum:3,1000000,f32", "mean:16,65536,f16", "gemv:2,262144,f32", "softmax:2,65536,f32"] {
         let problem = StreamProblem::operator(operator).unwrap();
         let space = streaming::space(&problem, &gpu).unwrap();
-        let parted = space.restricted(&|_, node| !matches!(node, StreamTerm::Parts { parts: 1, .. }));
+        let parted = space.restricted(&|_, node| !matches!(node, StreamTerm::Parts { parts, .. } if parts.number == 1));
         let found = best_stream(&parted, &gpu, query).candidates.remove(0);
         let Schedule::Stream(plan) = &found.plan else { panic!() };
         let text = format!("{operator}: {}", plan.describe().join("\n"));

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// A sum: its iterators by kind and extent, where it begins, and the value that `SUM` becomes.
-fn sum(name: &str, axes: &[(char, i64)], [to, init, value]: [&str; 3]) -> String {
+pub fn sum(name: &str, axes: &[(char, i64)], [to, init, value]: [&str; 3]) -> String {
     let list = |of: &dyn Fn(usize) -> String| (0..axes.len()).map(of).collect::<Vec<_>>().join(", ");
     let kinds: String = axes.iter().map(|(kind, _)| *kind).collect();
     format!(

@@ -445,7 +445,7 @@ for b, i, j in T.grid(1, 1024, 11008):
             KernelPlan::Tiled(Box::new(TiledPlan { blocks: name("C"), plan: Schedule::Wgmma(product) })),
             KernelPlan::Flat(FlatPlan { blocks: name("D"), side_by_side: 1, steps: 8, threads: 64, vector: 4 }),
         ];
-        let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels };
+        let plan = StreamPlan { inlined: Vec::new(), parts: 1, cascaded: false, kernels };
         let made = reduced(&problem.program, &plan, &problem.streams, &LowerOptions::default());
         let made = made.unwrap_or_else(|e| panic!("{cluster:?}: {e}")).made;
         assert_eq!(made.module.kernels[0].cluster, cluster[0] * cluster[1], "{cluster:?}");

@@ -1,6 +1,6 @@
 //! A schedule of any kind, as candidates, stores and reports carry it: of a contraction, or of a streaming program, whose kernels may be
 //! contractions under schedules of their own. Every decision by its name.
-use super::stream::{How, Inlining, RowPlace, Stream, StreamBlock, Streams, Way};
+use super::stream::{How, Inlining, RowParts, RowPlace, Stream, StreamBlock, Streams, Way};
 use super::tensor::{swapped_text, Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
 use super::{Contraction, CoresPlan, Incomplete, Term};
 use egg::RecExpr;
@@ -194,6 +194,9 @@ pub struct StreamPlan {
     /// Parts that each row of a reduction is split into: one kernel reduces the parts, another adds these up (`rfactor`).
     #[serde(default = "whole", skip_serializing_if = "is_whole")]
     pub parts: i64,
+    /// Whether reductions that use the result of another use its parts', as far as they can (`rebase_reduction`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cascaded: bool,
     /// Kernels in order; together they have every block that is left, once.
     pub kernels: Vec<KernelPlan>,
 }
@@ -463,6 +466,11 @@ impl KernelPlan {
 }
 
 impl StreamPlan {
+    /// How rows are split.
+    pub fn row_parts(&self) -> RowParts {
+        RowParts { number: self.parts, cascaded: self.cascaded }
+    }
+
     /// The schedule in a few lines for people.
     pub fn describe(&self) -> Vec<String> {
         let inlined: Vec<String> = self
@@ -475,7 +483,8 @@ impl StreamPlan {
             lines.push(format!("inlined: {}", inlined.join(", ")));
         }
         if self.parts > 1 {
-            lines.push(format!("rows in {} parts, added up by another kernel", self.parts));
+            let each = if self.cascaded { ", each of which is read once for all reductions" } else { "" };
+            lines.push(format!("rows in {} parts{each}, added up by another kernel", self.parts));
         }
         lines.extend(self.kernels.iter().map(KernelPlan::describe));
         lines
@@ -495,7 +504,7 @@ impl Streams {
             }
             here
         };
-        let way = self.way(plan.parts, &|inlining| plan.inlined.contains(inlining), &mut ends)?;
+        let way = self.way(plan.row_parts(), &|inlining| plan.inlined.contains(inlining), &mut ends)?;
         let inlined = way.becomes.iter().filter(|how| matches!(how, How::Inline(_))).count();
         (next.is_none() && inlined == plan.inlined.len()).then_some(way)
     }

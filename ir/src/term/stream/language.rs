@@ -1,6 +1,6 @@
 //! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
 //! primitives that only make sense together).
-use super::{ChainState, Point, RowPlace, Sharing, Step, StreamState, Streams, TileState};
+use super::{ChainState, Point, RowParts, RowPlace, Sharing, Step, StreamState, Streams, TileState};
 use crate::term::{Schedule, TermLanguage};
 use egg::{Id, Language};
 use std::fmt;
@@ -13,7 +13,7 @@ pub enum StreamTerm {
     /// rfactor of every reduction over long rows; 1 part where rows stay whole.
     Parts {
         /// Parts of a row.
-        parts: i64,
+        parts: RowParts,
         /// Schedule of what is left.
         body: [Id; 1],
     },
@@ -231,7 +231,9 @@ impl fmt::Display for StreamTerm {
         use StreamTerm::*;
         match self {
             Nest(state) => write!(f, "nest:{:?}", state.step),
-            Parts { parts, .. } => write!(f, "parts:{parts}"),
+            Parts { parts: RowParts { number, cascaded }, .. } => {
+                write!(f, "parts:{number}{}", if *cascaded { ":cascaded" } else { "" })
+            }
             Become { at, choice, .. } => write!(f, "become:{}.{}:{choice}", at.work, at.kept),
             Keep { at, .. } => write!(f, "keep:{}", at.kept),
             Then { at, kernel, .. } => write!(f, "then:{kernel}:{}", at.kept),
@@ -263,7 +265,9 @@ fn above(node: &StreamTerm, b: StreamState, rest: Option<StreamState>) -> Option
     match (node, b.step) {
         (StreamTerm::Parts { parts, .. }, Step::Block(0, false)) => {
             // Whole rows are those of the source.
-            ((*parts == 1) == (b.work == 0) && *parts > 0).then_some(StreamState { work: 0, step: Step::Parts })
+            let whole = *parts == RowParts::WHOLE;
+            (whole == (b.work == 0) && (whole || parts.number > 1))
+                .then_some(StreamState { work: 0, step: Step::Parts })
         }
         (StreamTerm::Become { at, .. }, Step::Block(below, _)) if at.kept == below => {
             (at.work != b.work).then_some(StreamState::at(*at))

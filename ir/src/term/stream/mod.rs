@@ -21,4 +21,4 @@ pub use problem::{
 };
 pub use size::{stream_blocks, stream_shared_bytes};
 pub use state::{ChainState, Laps, Places, Point, Room, RowPlace, Step, StreamState, TileState};
-pub use works::{Become, Choices, How, Inlining, Parting, Streams, Way};
+pub use works::{Become, Cascade, Choices, How, Inlining, Parting, RowParts, Streams, Way};

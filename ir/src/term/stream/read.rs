@@ -1,7 +1,7 @@
 //! From a term to the plan that it stands for.
 use super::{
-    BlockKind, FlatPlan, Held, How, KernelPlan, PlainPlan, RowPlan, Step, Stream, StreamPlan, StreamState, StreamTerm,
-    Streams, TilePlan, TiledPlan,
+    BlockKind, FlatPlan, Held, How, KernelPlan, PlainPlan, RowParts, RowPlan, Step, Stream, StreamPlan, StreamState,
+    StreamTerm, Streams, TilePlan, TiledPlan,
 };
 use crate::term::Incomplete;
 use egg::{Id, Language, RecExpr};
@@ -15,7 +15,7 @@ impl StreamPlan {
         let nodes = term.as_ref();
         let node = |id: Id| nodes.get(usize::from(id)).ok_or_else(|| Incomplete("a child outside the term".into()));
         let mut current = nodes.last().ok_or_else(|| Incomplete("an empty term".into()))?;
-        let (mut inlined, mut parts, mut kernels) = (Vec::new(), 1, Vec::new());
+        let (mut inlined, mut parts, mut kernels) = (Vec::new(), RowParts::WHOLE, Vec::new());
         let missing = || Incomplete("a work or a choice that the program does not have".into());
         loop {
             current = match current {
@@ -40,7 +40,8 @@ impl StreamPlan {
                 StreamTerm::Last { kernel, body, .. } => {
                     let stream = problem.works.get(usize::from(*kernel)).ok_or_else(missing)?;
                     kernels.push(KernelPlan::from_nodes(node(body[0])?, &node, stream)?);
-                    return Ok(StreamPlan { inlined, parts, kernels });
+                    let RowParts { number: parts, cascaded } = parts;
+                    return Ok(StreamPlan { inlined, parts, cascaded, kernels });
                 }
                 other => return Err(Incomplete(format!("{other} has no place between kernels"))),
             };

@@ -26,6 +26,29 @@ pub struct Parting {
     pub each: bool,
 }
 
+/// How the rows of a program's reductions are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowParts {
+    /// Parts of each row; 1 where rows stay whole.
+    pub number: i64,
+    /// Whether reductions that use the result of another use its parts' (`rebase_reduction`), as far as they can.
+    pub cascaded: bool,
+}
+
+impl RowParts {
+    /// Rows as they are.
+    pub const WHOLE: RowParts = RowParts { number: 1, cascaded: false };
+}
+
+/// Reductions of the same rows in parts, of which the later ones use the parts of the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cascade {
+    /// What stands between them, and is inlined.
+    pub inlined: Vec<Inlining>,
+    /// How they are split, in order.
+    pub partings: Vec<Parting>,
+}
+
 /// What makes other blocks of some, with the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
@@ -33,6 +56,8 @@ pub enum How {
     Inline(Inlining),
     /// `rfactor`.
     Part(Parting),
+    /// `rfactor` and `rebase_reduction`.
+    Cascade(Cascade),
 }
 
 /// What a work becomes, its blocks before the one that is decided about as they are.
@@ -63,7 +88,7 @@ pub struct Streams {
     /// The works; the first is the source.
     pub works: Vec<Stream>,
     /// Parts that the rows of reductions are split into, and the work that begins there; whole rows first.
-    pub roots: Vec<(i64, usize)>,
+    pub roots: Vec<(RowParts, usize)>,
     /// What there is to decide.
     pub choices: BTreeMap<Point, Choices>,
     /// The source's blocks that only plain kernels take, and its nests that run as they are written, each with the reason.
@@ -104,7 +129,7 @@ impl Streams {
     /// so of its blocks; `None` where the works have no such way.
     pub fn way(
         &self,
-        parts: i64,
+        parts: RowParts,
         inlined: &dyn Fn(&Inlining) -> bool,
         ends: &mut dyn FnMut(&[StreamBlock]) -> bool,
     ) -> Option<Way<'_>> {
@@ -117,7 +142,7 @@ impl Streams {
             let goes_on = |b: &&Become| matches!(&b.how, How::Inline(i) if !i.reverse && inlined(i));
             let changes = |b: &&Become| match &b.how {
                 How::Inline(inlining) => inlining.reverse && inlined(inlining),
-                How::Part(_) => true,
+                How::Part(_) | How::Cascade(_) => true,
             };
             let changed = choices.becomes.iter().find(changes);
             let ended = choices.then.filter(|_| changed.is_none() && ends(blocks));

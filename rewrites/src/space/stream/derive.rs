@@ -249,7 +249,7 @@ mod tests {
             "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer({a}, \"float16\"), B: T.Buffer({b}, \"float16\")):\n    for i, j in T.grid({m}, {n}):\n        with T.sblock(\"map\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            B[vi, vj] = A[{from}]\n"
         );
         let program = tvmscript::parse(&text).unwrap();
-        let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: vec![kernel] };
+        let plan = StreamPlan { inlined: Vec::new(), parts: 1, cascaded: false, kernels: vec![kernel] };
         let trace = trace(&plan, &streams(&program).unwrap()).unwrap();
         let (results, schedule) = replay_strict(&program, &trace.calls).unwrap();
         assert!(results.iter().all(Result::is_ok), "{results:?}");

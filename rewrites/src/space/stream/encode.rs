@@ -6,7 +6,7 @@ use super::steps::{calls, offered};
 use super::tiled::{with_contractions, Contractions};
 use super::works::Source;
 use crate::replay::Replay;
-use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamPlan, Streams};
+use satune_ir::term::stream::{BlockKind, KernelPlan, RowParts, Stream, StreamBlock, StreamPlan, Streams};
 use satune_ir::Program;
 use std::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ use std::collections::BTreeSet;
 /// When the program is something else; the message says what does not fit.
 pub fn streams(program: &Program) -> Result<Streams, StreamError> {
     let (mut source, mut programs, mut plain) = source(program)?;
-    source.parts = offered(&source.stream);
+    source.parts = offered(&source.stream, false);
+    source.find_cascades(&mut programs);
     let other = |b: &&StreamBlock| b.kind == BlockKind::Other;
     let mut plainly: BTreeSet<String> = source.stream.blocks.iter().filter(other).map(|b| b.name.clone()).collect();
     let mut whole = BTreeSet::new();
@@ -46,7 +47,11 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
 pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, StreamError> {
     let (mut source, mut programs, plain) = source(program)?;
     source.only = Some(plan);
-    source.parts = Some(plan.parts).into_iter().filter(|parts| *parts > 1).collect();
+    source.parts = Some(plan.row_parts()).into_iter().filter(|parts| parts.number > 1).collect();
+    source.cascades = match source.parts[..] {
+        [RowParts { number, cascaded: true }] => source.cascades_of(number, &mut programs),
+        _ => BTreeSet::new(),
+    };
     let left = |kernel: &KernelPlan| match kernel {
         KernelPlan::Plain(p) => Some(p.block.clone()),
         _ => None,
@@ -105,7 +110,7 @@ fn source(program: &Program) -> Result<(Source<'static>, Programs, Plain), Strea
     let mut contractions = Contractions::default();
     let stream = with_contractions(stream, &replay, &made, &mut contractions);
     let programs = Programs::of(replay, (stream.clone(), contractions), made, moves);
-    Ok((Source { stream, parts: Vec::new(), only: None }, programs, plain))
+    Ok((Source { stream, parts: Vec::new(), cascades: BTreeSet::new(), only: None }, programs, plain))
 }
 
 /// The furthest block that kernels do not reach when none is inlined.

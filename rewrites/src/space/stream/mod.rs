@@ -18,7 +18,7 @@ pub use encode::{streams, streams_of};
 pub use menu::StreamMenu;
 pub use read::StreamError;
 pub(in crate::space) use read::{knows, sums_rows, takes};
-pub use steps::{why_not_inlined, why_not_parted};
+pub use steps::{why_not_cascaded, why_not_inlined, why_not_parted};
 pub use tiled::contractions;
 
 use super::Explored;

@@ -1,9 +1,10 @@
 //! What makes other blocks of some, with the same results: a block inlined, or the rows of a reduction split. Which steps there are, the
 //! calls of primitives that they are, and why one is not offered.
+use super::programs::Programs;
 use crate::replay::Replay;
 use crate::trace::Out;
 use crate::Call;
-use satune_ir::term::stream::{BlockKind, How, Inlining, Parting, Stream, StreamBlock, StreamIter};
+use satune_ir::term::stream::{BlockKind, Cascade, How, Inlining, Parting, RowParts, Stream, StreamBlock, StreamIter};
 use satune_ir::Program;
 use serde_json::{json, Value};
 
@@ -13,6 +14,9 @@ const MOST_PARTS: i64 = 4096;
 const MOST_ROWS: i64 = 4096;
 /// Least elements of a part: shorter rows are done before a second kernel is launched.
 const LEAST_PART: i64 = 256;
+/// Least elements of a part where each is read once for several reductions, however many rows there are: a shorter row has room
+/// beside the threads that read it (estimate).
+const LONG_PART: i64 = 4096;
 /// The same of columns, each part of which is one thread's, and parts of all columns together.
 const LEAST_OF_COLUMN: i64 = 8;
 const MOST_COLUMNS: i64 = 1 << 19;
@@ -49,6 +53,16 @@ impl Reduction<'_> {
             MOST_ROWS
         }
     }
+
+    /// Whether it can be split so.
+    fn fits(&self, RowParts { number, cascaded }: RowParts) -> bool {
+        let each = self.outer / number * self.inner;
+        // Rows of three axes fused have digits that `compute_at` leaves as they are.
+        (self.reduced == 1 || self.block.spatial() <= 1)
+            && self.outer % number == 0
+            && each >= self.least_part()
+            && (self.rows.saturating_mul(number) <= self.most() || cascaded && each >= LONG_PART)
+    }
 }
 
 fn reductions(stream: &Stream) -> impl Iterator<Item = Reduction<'_>> {
@@ -70,27 +84,21 @@ fn reductions(stream: &Stream) -> impl Iterator<Item = Reduction<'_>> {
     })
 }
 
-/// Numbers of parts that the rows of a program's reductions are split into: powers of two, and the extent of the outermost
-/// iterator where others are below it.
-pub(super) fn offered(stream: &Stream) -> Vec<i64> {
-    let unknown = |b: &StreamBlock| matches!(b.kind, BlockKind::Other | BlockKind::Bound) && !b.sums;
+/// How the rows of a program's reductions are split: into powers of two, and into the extent of the outermost iterator where others
+/// are below it.
+pub(super) fn offered(stream: &Stream, cascaded: bool) -> Vec<RowParts> {
+    let unknown = |b: &StreamBlock| matches!(b.kind, BlockKind::Other | BlockKind::Bound) && !b.sums && !b.gathers;
     if stream.blocks.iter().any(unknown) || !stream.pipeline {
         return Vec::new();
     }
-    let fits = |parts: &i64| {
+    let fits = |parts: &RowParts| {
         let mut all = reductions(stream).peekable();
-        all.peek().is_some()
-            && all.all(|r| {
-                // Rows of three axes fused have digits that `compute_at` leaves as they are.
-                (r.reduced == 1 || r.block.spatial() <= 1)
-                    && r.outer % parts == 0
-                    && r.outer / parts * r.inner >= r.least_part()
-                    && r.rows.saturating_mul(*parts) <= r.most()
-            })
+        all.peek().is_some() && all.all(|r| r.fits(*parts))
     };
     let powers = std::iter::successors(Some(2), |parts| Some(2 * parts)).take_while(|p| *p <= MOST_PARTS);
     let whole = reductions(stream).find(|r| r.reduced > 1 && r.outer > 1).map(|r| r.outer);
-    powers.chain(whole.filter(|w| w & (w - 1) != 0)).filter(fits).collect()
+    let numbers = powers.chain(whole.filter(|w| w & (w - 1) != 0));
+    numbers.map(|number| RowParts { number, cascaded }).filter(fits).collect()
 }
 
 /// How the rows of a block are split into so many parts; `None` where it is no reduction that can be.
@@ -112,10 +120,11 @@ pub fn why_not_inlined(program: &Program, block: &str) -> Option<String> {
 }
 
 /// Why the rows of a program's reductions are not split into so many parts; `None` where they can be.
-pub fn why_not_parted(stream: &Stream, parts: i64) -> Option<String> {
-    if parts == 1 || offered(stream).contains(&parts) {
+pub fn why_not_parted(stream: &Stream, parts: RowParts) -> Option<String> {
+    if parts == RowParts::WHOLE || offered(stream, parts.cascaded).contains(&parts) {
         return None;
     }
+    let RowParts { number: parts, cascaded } = parts;
     if !(1..=MOST_PARTS).contains(&parts) || parts & (parts - 1) != 0 {
         return Some(format!("rows are split into a power of two of parts, {MOST_PARTS} at most; {parts} is none"));
     }
@@ -125,13 +134,16 @@ pub fn why_not_parted(stream: &Stream, parts: i64) -> Option<String> {
     let (least, most) = (reduction.least_part(), reduction.most());
     let Reduction { block, rows, outer, inner, .. } = reduction;
     let each = outer / parts * inner;
-    Some(if outer % parts != 0 {
+    Some(if parts == 1 {
+        "rows that stay whole have no parts to be cascaded".into()
+    } else if outer % parts != 0 {
         format!("{parts} parts do not divide the {outer} columns of {}", block.name)
     } else if each < least {
         format!("{parts} parts of a row of {} have {each} elements each; {least} are the least", block.name)
     } else {
+        let long = if cascaded { format!(", or parts of {LONG_PART} elements") } else { String::new() };
         format!(
-            "{rows} rows of {} in {parts} parts are {}; up to {most} are split, for more give every multiprocessor work as they are",
+            "{rows} rows of {} in {parts} parts are {}; up to {most} are split{long}, for more give every multiprocessor work as they are",
             block.name,
             rows.saturating_mul(parts)
         )
@@ -139,9 +151,9 @@ pub fn why_not_parted(stream: &Stream, parts: i64) -> Option<String> {
 }
 
 /// The calls that split the rows of a reduction and add the parts up in a block of their own; their results have names with this
-/// number.
-pub(super) fn part_calls(parting: &Parting, parts: i64, number: usize) -> Vec<Call> {
-    let name = |stem: &str| format!("{stem}_{number}");
+/// tag.
+fn part_calls(parting: &Parting, parts: i64, tag: &str) -> Vec<Call> {
+    let name = |stem: &str| format!("{stem}_{tag}");
     let var = |stem: &str| json!(format!("${}", name(stem)));
     let outermost = json!(format!("${}[-{}]", name("row_loops"), parting.reduced));
     // The parts of a row lie side by side, those of columns one below the other.
@@ -172,6 +184,85 @@ pub(super) fn calls(inlining: &Inlining) -> [Call; 2] {
 pub(super) fn calls_of(how: &How, parts: i64, number: usize) -> Vec<Call> {
     match how {
         How::Inline(inlining) => calls(inlining).to_vec(),
-        How::Part(parting) => part_calls(parting, parts, number),
+        How::Part(parting) => part_calls(parting, parts, &number.to_string()),
+        How::Cascade(cascade) => cascade_calls(cascade, parts, number),
     }
+}
+
+/// The calls that split several reductions, and let the later ones use the parts of the first.
+fn cascade_calls(cascade: &Cascade, parts: i64, number: usize) -> Vec<Call> {
+    let tag = |at: usize| format!("{number}_{at}");
+    let mut out: Vec<Call> = cascade.inlined.iter().flat_map(calls).collect();
+    for (at, parting) in cascade.partings.iter().enumerate() {
+        out.extend(part_calls(parting, parts, &tag(at)));
+        if at > 0 {
+            out.push(Call::new("rebase_reduction", [json!(format!("$partial_{}", tag(at)))]));
+        }
+    }
+    out
+}
+
+/// The later reductions of a program that can use the parts of this one, and what is inlined for it; none where there are none.
+pub(super) fn cascade(programs: &mut Programs, program: usize, block: usize, parts: i64) -> Option<Cascade> {
+    let stream = programs.stream(program)?.clone();
+    let rows = |block: usize| parting(&stream, block, parts).filter(|p| !p.columns);
+    let mut found = Cascade { inlined: Vec::new(), partings: vec![rows(block)?] };
+    for later in block + 1..stream.blocks.len() {
+        let Some(parting) = rows(later) else { continue };
+        let longer = with(&found, &stream, (block, later), parting);
+        if programs.whole(program, &cascade_calls(&longer, parts, 0)).is_some() {
+            found = longer;
+        }
+    }
+    (found.partings.len() > 1).then_some(found)
+}
+
+/// The same with a later reduction.
+fn with(found: &Cascade, stream: &Stream, (block, later): (usize, usize), parting: Parting) -> Cascade {
+    let mut out = found.clone();
+    let between = between(stream, block, later).filter(|name| found.inlined.iter().all(|i| i.block != *name));
+    out.inlined.extend(between.map(|block| Inlining { block, reverse: false }));
+    out.partings.push(parting);
+    out
+}
+
+/// Why no reduction of a program can use the parts of another, in the primitives' words; `None` where one can.
+pub fn why_not_cascaded(program: &Program, stream: &Stream) -> Option<String> {
+    let mut last = "no two blocks reduce rows that have parts".to_string();
+    for block in 0..stream.blocks.len() {
+        for later in block + 1..stream.blocks.len() {
+            let parts = |block: usize| {
+                let r = reductions(stream).find(|r| r.block.name == stream.blocks[block].name)?;
+                (!r.columns && r.outer > 1).then_some(())?;
+                let each = Parting { block: r.block.name.clone(), reduced: r.reduced, columns: false, each: false };
+                Some((each, (2..=r.outer).find(|parts| r.outer % parts == 0)?))
+            };
+            let (Some((first, number)), Some((second, _))) = (parts(block), parts(later)) else { continue };
+            let alone = Cascade { inlined: Vec::new(), partings: vec![first] };
+            let calls = cascade_calls(&with(&alone, stream, (block, later), second), number, 0);
+            let mut state = Replay::strict(program).ok()?;
+            last = calls.iter().find_map(|call| state.call(call).err()).map(|e| e.detail.clone())?;
+        }
+    }
+    Some(last)
+}
+
+/// The maps that read what one block makes, and that another reads, be it by way of other maps.
+fn between(stream: &Stream, from: usize, to: usize) -> impl Iterator<Item = String> + '_ {
+    let reads = |block: usize, other: usize| {
+        stream.blocks[block].reads.iter().any(|r| r.buffer == stream.blocks[other].write.buffer)
+    };
+    let (mut after, mut before) = (vec![from], vec![to]);
+    let maps: Vec<usize> = (from + 1..to).filter(|at| stream.blocks[*at].kind == BlockKind::Map).collect();
+    for map in &maps {
+        if after.iter().any(|other| reads(*map, *other)) {
+            after.push(*map);
+        }
+    }
+    for map in maps.iter().rev() {
+        if before.iter().any(|other| reads(*other, *map)) {
+            before.push(*map);
+        }
+    }
+    maps.into_iter().filter(move |m| after.contains(m) && before.contains(m)).map(|m| stream.blocks[m].name.clone())
 }

@@ -3,11 +3,11 @@
 //! stayed before it, or begins another. What is left then knows nothing of how it came about, so that different ways meet there.
 use super::blocks::{begins_kernel, is_kernel, only_plainly, others, MOST_BLOCKS};
 use super::programs::Programs;
-use super::steps::{calls, part_calls, parting};
+use super::steps::{calls, calls_of, cascade, offered, parting};
 use super::StreamMenu;
 use crate::space::nests::{parts, times_loaded};
 use satune_ir::term::stream::{
-    Become, BlockKind, Choices, How, Inlining, KernelPlan, Parting, Point, Stream, StreamBlock, StreamPlan, Streams,
+    Become, BlockKind, Choices, How, Inlining, KernelPlan, Point, RowParts, Stream, StreamBlock, StreamPlan, Streams,
 };
 use satune_ir::Program;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -70,7 +70,7 @@ struct Rest {
 #[derive(Clone, Debug)]
 struct Facts {
     /// Parts of the rows of reductions to come.
-    parts: i64,
+    parts: RowParts,
     /// Reductions whose rows are split already.
     parted: BTreeSet<String>,
     /// Whether there is any, there or in earlier kernels.
@@ -93,7 +93,7 @@ struct Inlined {
 }
 
 /// What makes works equal: the program, and what else is known of it.
-type Key = (usize, i64, bool, [BTreeSet<String>; 3]);
+type Key = (usize, RowParts, bool, [BTreeSet<String>; 3]);
 
 impl Rest {
     fn key(&self) -> Key {
@@ -108,13 +108,35 @@ struct TooMany;
 /// The source program, read.
 pub(super) struct Source<'p> {
     pub stream: Stream,
-    /// Parts that rows are split into, beside 1.
-    pub parts: Vec<i64>,
+    /// How rows are split, beside whole ones.
+    pub parts: Vec<RowParts>,
+    /// Reductions whose parts later ones can use.
+    pub cascades: BTreeSet<String>,
     /// Where only one plan's way is wanted.
     pub only: Option<&'p StreamPlan>,
 }
 
 impl Source<'_> {
+    /// The reductions whose parts, so many of a row, later ones can use.
+    pub fn cascades_of(&self, parts: i64, programs: &mut Programs) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for (at, block) in self.stream.blocks.iter().enumerate() {
+            if cascade(programs, 0, at, parts).is_some() {
+                found.insert(block.name.clone());
+            }
+        }
+        found
+    }
+
+    /// Finds such reductions, and offers their parts.
+    pub fn find_cascades(&mut self, programs: &mut Programs) {
+        let parts = offered(&self.stream, true);
+        self.cascades = parts.first().map(|p| self.cascades_of(p.number, programs)).unwrap_or_default();
+        if !self.cascades.is_empty() {
+            self.parts.extend(parts);
+        }
+    }
+
     /// All works, with these blocks left to plain kernels, the second ones where rows stay whole; and whether there is a schedule
     /// without tiles, which depend on the GPU: one of whole rows, and any.
     pub fn works(&self, plainly: [&BTreeSet<String>; 2], programs: &mut Programs) -> (Streams, [bool; 2]) {
@@ -140,7 +162,7 @@ struct Explorer<'a> {
     rests: HashMap<usize, Rest>,
     known: HashMap<Key, usize>,
     kernels: HashMap<Vec<String>, Vec<usize>>,
-    roots: Vec<(i64, usize)>,
+    roots: Vec<(RowParts, usize)>,
     choices: BTreeMap<Point, Choices>,
     queue: VecDeque<Point>,
     /// Blocks of all works.
@@ -179,15 +201,15 @@ impl<'a> Explorer<'a> {
     }
 
     fn explore(&mut self, [always, whole]: [&BTreeSet<String>; 2]) -> Result<(), TooMany> {
-        for parts in [1].iter().chain(&self.source.parts) {
-            let plainly: BTreeSet<String> = match parts {
+        for parts in [RowParts::WHOLE].iter().chain(&self.source.parts) {
+            let plainly: BTreeSet<String> = match parts.number {
                 1 => always | whole,
                 _ => always.clone(),
             };
             let facts = Facts {
                 parts: *parts,
                 parted: BTreeSet::new(),
-                any: *parts == 1,
+                any: *parts == RowParts::WHOLE,
                 plainly,
                 touched: BTreeSet::new(),
                 inlined: BTreeMap::new(),
@@ -267,10 +289,10 @@ impl<'a> Explorer<'a> {
         let mut choices = Choices::default();
         let (work, kept) = (usize::from(at.work), usize::from(at.kept));
         if kept < self.works[work].blocks.len() {
-            if let Some(parting) = self.to_part(work, kept) {
-                if let Some(to) = self.parted(work, kept, &parting) {
+            if let Some(how) = self.to_part(work, kept) {
+                if let Some(to) = how.as_ref().and_then(|how| self.parted(work, kept, how)) {
                     let to = self.goes_on(to, at);
-                    choices.becomes.push(Become { how: How::Part(parting), to });
+                    choices.becomes.extend(how.map(|how| Become { how, to }));
                 }
                 return choices;
             }
@@ -484,29 +506,58 @@ impl<'a> Explorer<'a> {
         self.inlined(at, reader, true)
     }
 
-    /// How the next block's rows are split; `None` where it is no reduction to be split.
-    fn to_part(&self, work: usize, kept: usize) -> Option<Parting> {
-        let facts = &self.rests[&work].facts;
-        (facts.parts > 1).then_some(())?;
-        let parting = parting(&self.works[work], kept, facts.parts)?;
-        (!facts.parted.contains(&parting.block)).then_some(parting)
+    /// How the next block's rows are split; `None` where it is no reduction to be split, and in it where later ones can use its
+    /// parts, but not here.
+    fn to_part(&mut self, work: usize, kept: usize) -> Option<Option<How>> {
+        let Rest { program, facts } = &self.rests[&work];
+        let RowParts { number, cascaded } = facts.parts;
+        (number > 1).then_some(())?;
+        let parting = parting(&self.works[work], kept, number)?;
+        (!facts.parted.contains(&parting.block)).then_some(())?;
+        if cascaded && self.source.cascades.contains(&parting.block) {
+            return Some(cascade(self.programs, *program, kept, number).map(How::Cascade));
+        }
+        Some(Some(How::Part(parting)))
     }
 
-    fn parted(&mut self, work: usize, kept: usize, parting: &Parting) -> Option<usize> {
+    fn parted(&mut self, work: usize, kept: usize, how: &How) -> Option<usize> {
         let Rest { program, mut facts } = self.rests[&work].clone();
-        let made = self.programs.next(program, &[kept], &part_calls(parting, facts.parts, 0))?;
+        let calls = calls_of(how, facts.parts.number, 0);
+        let (made, partings) = match how {
+            How::Inline(_) => return None,
+            How::Part(parting) => (self.programs.next(program, &[kept], &calls)?, std::slice::from_ref(parting)),
+            How::Cascade(cascade) => {
+                self.inlines(program, &mut facts, &cascade.inlined)?;
+                (self.programs.whole(program, &calls)?, &cascade.partings[..])
+            }
+        };
         let next = self.programs.stream(made)?.clone();
         let old = &self.works[work].blocks;
-        let is_part = |name: &String| *name == parting.block || old.iter().all(|b| b.name != *name);
+        let parting = |name: &String| partings.iter().find(|p| p.block == *name);
+        let is_part = |name: &String| parting(name).is_some() || old.iter().all(|b| b.name != *name);
+        let columns = partings.iter().any(|p| p.columns);
         for (at, block) in next.blocks.iter().enumerate().filter(|(_, b)| is_part(&b.name)) {
             facts.parted.insert(block.name.clone());
             // Parts of columns are summed up by plain kernels.
-            if parting.columns && !begins_kernel(&next, at) {
+            if columns && !begins_kernel(&next, at) {
                 facts.plainly.insert(block.name.clone());
             }
         }
         facts.any = true;
         self.made(made, facts, usize::MAX)
+    }
+
+    /// Notes what blocks go into that are inlined one after the other; none where too much is computed again.
+    fn inlines(&mut self, mut program: usize, facts: &mut Facts, all: &[Inlining]) -> Option<()> {
+        for inlining in all {
+            let stream = self.programs.stream(program)?.clone();
+            if merge(facts, &stream, self.programs.program(program), inlining) > self.bounds.again {
+                self.too_often = true;
+                return None;
+            }
+            program = self.programs.whole(program, &calls(inlining))?;
+        }
+        Some(())
     }
 
     /// Whether there is a schedule, of whole rows or others, with what is tiled.
@@ -530,7 +581,7 @@ impl<'a> Explorer<'a> {
             choices.keep &= lives(Point { kept: at.kept + 1, open: false, ..*at });
             choices.then = choices.then.filter(|(_, rest)| rest.is_none_or(|rest| lives(Point::of(rest))));
         }
-        self.roots.retain(|(parts, root)| *parts == 1 || lives(Point::of(*root)));
+        self.roots.retain(|(parts, root)| *parts == RowParts::WHOLE || lives(Point::of(*root)));
         let source = self.source.stream.blocks.iter().map(|b| b.name.clone()).collect();
         let Explorer { works, roots, choices, bounds, too_often, gone, joined, .. } = self;
         let left_out = bounds.text([too_often, gone, joined]);

@@ -51,6 +51,8 @@ pub(in crate::cli::ask) struct Fixed {
     pub inlined: Vec<(String, bool)>,
     /// Parts that rows are split into.
     pub parts: Option<i64>,
+    /// Whether reductions use the parts of earlier ones.
+    pub cascaded: Option<bool>,
     /// Whether there is one kernel only.
     pub one: bool,
     /// The kernel that has a block, or every one.
@@ -132,7 +134,9 @@ impl Kernel {
 impl Fixed {
     /// Every decision of a plan.
     pub fn of(plan: &StreamPlan) -> Fixed {
-        let mut fixed = Fixed { parts: Some(plan.parts), one: plan.kernels.len() == 1, ..Fixed::default() };
+        let cascaded = (plan.parts > 1).then_some(plan.cascaded);
+        let one = plan.kernels.len() == 1;
+        let mut fixed = Fixed { parts: Some(plan.parts), cascaded, one, ..Fixed::default() };
         fixed.inlined = plan.inlined.iter().map(|i| (i.block.clone(), true)).collect();
         for kernel in &plan.kernels {
             let blocks: Vec<String> = kernel.blocks().into_iter().map(String::from).collect();
@@ -187,12 +191,19 @@ impl Fixes for Fixed {
             StreamTerm::Become { at, choice, .. } => {
                 let choices = problem.choices.get(at);
                 let chosen = choices.and_then(|c| c.becomes.get(usize::from(*choice))).map(|b| &b.how);
-                return !matches!(chosen, Some(How::Inline(inlining)) if !decided(&inlining.block, true));
+                return match chosen {
+                    Some(How::Inline(inlining)) => decided(&inlining.block, true),
+                    Some(How::Cascade(cascade)) => cascade.inlined.iter().all(|i| decided(&i.block, true)),
+                    Some(How::Part(_)) | None => true,
+                };
             }
             StreamTerm::Keep { at, .. } => {
                 return stream.blocks.get(usize::from(at.kept)).is_none_or(|b| decided(&b.name, false));
             }
-            StreamTerm::Parts { parts, .. } => return self.parts.is_none_or(|p| p == *parts),
+            StreamTerm::Parts { parts, .. } => {
+                return self.parts.is_none_or(|p| p == parts.number)
+                    && self.cascaded.is_none_or(|c| c == parts.cascaded)
+            }
             StreamTerm::Then { at, .. } | StreamTerm::Last { at, .. } => {
                 let names: Vec<&str> = stream.blocks.iter().take(at.kept.into()).map(|b| b.name.as_str()).collect();
                 let together = self.kernels.iter().filter_map(|(_, k)| k.blocks.as_ref()).all(|wanted| {
@@ -226,6 +237,7 @@ impl Fixes for Fixed {
             });
         }
         without("parts".into(), &|f| f.parts = None);
+        without("cascaded".into(), &|f| f.cascaded = None);
         without("one kernel".into(), &|f| f.one = false);
         type Change = fn(&mut Kernel);
         let words: [(&str, Change); 13] = [
@@ -259,6 +271,7 @@ impl Fixes for Fixed {
             out.push((format!("{block} inlined or kept"), alone));
         }
         out.push(("parts of rows".into(), Fixed { parts: self.parts, ..Fixed::default() }));
+        out.push(("cascaded reductions".into(), Fixed { cascaded: self.cascaded, ..Fixed::default() }));
         out.push(("one kernel".into(), Fixed { one: self.one, ..Fixed::default() }));
         type Keep = fn(&Kernel) -> Kernel;
         let words: [(&str, Keep); 12] = [

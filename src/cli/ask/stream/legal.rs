@@ -5,9 +5,9 @@ use super::fixed::{Fixed, Kernel, KernelKind};
 use crate::explore::limits;
 use crate::streaming::StreamProblem;
 use satune_extract::Descriptor;
-use satune_ir::term::stream::{HeldRow, How, Inlining, Stream, Streams};
+use satune_ir::term::stream::{HeldRow, How, Inlining, RowParts, Stream, Streams};
 use satune_rewrites::space::conditions::stream::*;
-use satune_rewrites::space::stream::{why_not_inlined, why_not_parted, StreamCondition, StreamMenu};
+use satune_rewrites::space::stream::{why_not_cascaded, why_not_inlined, why_not_parted, StreamCondition, StreamMenu};
 
 /// Decisions that no menu offers.
 pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
@@ -94,12 +94,22 @@ pub(super) fn broken(fixed: &Fixed, problem: &StreamProblem, gpu: &Descriptor) -
             out.extend(why_not_inlined(&problem.program, block).map(|why| format!("{block} is not inlined: {why}")));
         }
     }
-    if let Some(parts) = fixed.parts {
-        out.extend(why_not_parted(streams.whole(), parts));
+    let offered = streams.roots.iter().any(|(parts, _)| parts.cascaded);
+    if fixed.cascaded == Some(true) && !offered {
+        out.extend(why_not_cascaded(&problem.program, streams.whole()));
+    } else if let Some(number) = fixed.parts {
+        let ways =
+            [false, true].into_iter().filter(|way| fixed.cascaded.map_or(offered || !way, |asked| asked == *way));
+        let refusals = ways.map(|cascaded| why_not_parted(streams.whole(), RowParts { number, cascaded }));
+        out.extend(refusals.collect::<Option<Vec<String>>>().unwrap_or_default().pop());
     }
     // The blocks that are asked about, as far as it is said; else the source's.
     let inlined = |inlining: &Inlining| fixed.inlined.iter().any(|(b, inlined)| *inlined && *b == inlining.block);
-    let way = streams.way(fixed.parts.unwrap_or(1), &inlined, &mut |_| true);
+    let asked = |parts: &RowParts| {
+        fixed.parts.unwrap_or(1) == parts.number && fixed.cascaded.is_none_or(|cascaded| cascaded == parts.cascaded)
+    };
+    let parts = streams.roots.iter().map(|(parts, _)| *parts).find(asked);
+    let way = parts.and_then(|parts| streams.way(parts, &inlined, &mut |_| true));
     let stream = &way.map_or_else(|| streams.whole().clone(), |way| streams.joined(&way.kernels));
     if fixed.one {
         whole(stream, (0, stream.blocks.len()), &mut out);

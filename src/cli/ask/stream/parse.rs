@@ -4,7 +4,7 @@ use super::fixed::{Fixed, Kernel, KernelKind};
 use satune_ir::term::stream::{RowPlace, Streams};
 
 /// What the language knows, for help and error messages.
-pub(in crate::cli::ask) const WORDS: &str = "inline BLOCK, keep BLOCK, parts P, kernels 1, kernel BLOCK+BLOCK, \
+pub(in crate::cli::ask) const WORDS: &str = "inline BLOCK, keep BLOCK, parts P, cascaded yes|no, kernels 1, kernel BLOCK+BLOCK, \
 [BLOCK:] as rows|flat|tile|tiled|plain, rows R, side-by-side Y, threads T, sharing N [lanes], vector V, steps U, tile S, pad P, \
 hold BUFFER global|shared|registers, unroll BLOCK yes|no";
 
@@ -66,6 +66,7 @@ fn read(fixed: &mut Fixed, block: Option<String>, words: &[&str], problem: &Stre
             fixed.inlined.push((known("block", name, problem.source.iter().map(String::as_str))?, false))
         }
         (["parts", n], None) => fixed.parts = Some(whole(n)?),
+        (["cascaded", yes @ ("yes" | "no")], None) => fixed.cascaded = Some(*yes == "yes"),
         (["kernels", "1"], None) => fixed.one = true,
         (["kernels", n], None) => {
             return Err(format!(

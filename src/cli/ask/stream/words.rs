@@ -8,6 +8,7 @@ impl Fixed {
         let mut said: Vec<String> =
             self.inlined.iter().map(|(b, i)| format!("{} {b}", if *i { "inline" } else { "keep" })).collect();
         said.extend(self.parts.map(|parts| format!("parts {parts}")));
+        said.extend(self.cascaded.map(|yes| format!("cascaded {}", if yes { "yes" } else { "no" })));
         said.extend(self.one.then(|| "kernels 1".to_string()));
         for (block, kernel) in &self.kernels {
             said.extend(kernel.blocks.as_ref().map(|blocks| format!("kernel {}", blocks.join("+"))));

@@ -1,4 +1,4 @@
-//! Other blocks with the same results: `compute_inline`, `reverse_compute_inline`, `rfactor`.
+//! Other blocks with the same results: `compute_inline`, `reverse_compute_inline`, `rfactor`, `rebase_reduction`.
 use super::engine::Engine;
 use crate::space::Rule;
 use satune_ir::term::stream::{StreamState, StreamTerm};
@@ -10,7 +10,7 @@ pub struct Become;
 
 impl Rule<StreamTerm> for Become {
     fn name(&self) -> &'static str {
-        "compute_inline, rfactor"
+        "compute_inline, rfactor, rebase_reduction"
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
