@@ -9,17 +9,19 @@
 //! So each part of A is read once: the reduction no longer waits for all of the other. TVM has no such primitive. What is
 //! computed is equal as real numbers, by one of two equations, with b for the part's result and q for the whole one's:
 //!
-//! * sum of exp(x - q) = exp(b - q) * sum of exp(x - b). `exp2`, factors beside it, and a positive constant that x, b and q
-//!   (or the differences) are multiplied by are taken, too. b is the largest x of the part, so no power is above 1, and it is
-//!   finite or one of the x, so that nothing becomes NaN that was none (online softmax: Milakov and Gimelshein 2018).
+//! * sum of exp(x - q) = exp(b - q) * sum of exp(x - b), and the same of exp(q - x), with minima. `exp2`, factors beside the
+//!   power, and a positive constant that x, b and q (or the differences) are multiplied by are taken, too. b is the largest x
+//!   of the part, so no power is above 1, and it is finite or one of the x, so that nothing becomes NaN that was none (online
+//!   softmax: Milakov and Gimelshein 2018).
 //! * sum of (x - q)^2 = sum of (x - b)^2 + n (b - q)^2, where b is the mean of the part's n elements, and q any number that is
 //!   made of their sum (Chan, Golub and LeVeque 1979).
 //!
-//! Legal when: 1 the block's scope is a stage pipeline; 2 it adds up numbers of f32 or f64, and one other block, which no
-//! parameter stands between, adds up its results as they are; 3 what it adds has one of the two forms above, and q depends on
-//! no iterator that it reduces over; 4 q is made of the result of a reduction over parts: the maximum for the first form, the
-//! sum for the second, of the same x over the same elements; 5 all of these blocks run over the whole of their domains; 6 each
-//! is alone in its nest; 7 nothing between the two nests of parts writes what they read.
+//! Legal when: 1 the block's scope is a stage pipeline, and the block no output; 2 it adds up numbers of f32 or f64, and one
+//! other block adds up its results as they are; 3 what it adds has one of the two forms above, uses q nowhere else, and q
+//! depends on no iterator that it reduces over; 4 q is made of the result of a reduction over parts, of the same x over the
+//! same elements: the maximum (the minimum, where x is taken from q) for the first form, the sum for the second; 5 the blocks
+//! that reduce parts, and the one that adds up, run over the whole of their domains; 6 those that reduce parts are each alone
+//! in a nest; 7 nothing between these nests writes what the block reads, or touches what it writes.
 use crate::access_regions;
 use crate::arith::{constant, int};
 use crate::dependencies::Scope;
@@ -167,23 +169,32 @@ fn rebased(s: &Schedule, block: BlockId, graph: &Scope, operand: &Expr) -> Resul
             }
         }
     }
+    let reduced = reduced_in(s.block(block)?);
     let mut found = None;
     let rebased = factor(operand, &mut |power| {
         let mut of = None;
-        let new = difference(power, &mut |x, q| match base(s, block, graph, (x, q), BinOp::Max) {
-            Ok(base) => {
-                let new = binary(BinOp::Sub, x, &base.value);
-                of = Some(base);
-                Some(new)
-            }
-            Err(error) => {
-                last = error;
-                None
+        let new = difference(power, &mut |left, right| {
+            // The smallest is taken from each x, or each x from the largest.
+            let (op, x, q) = if reduced(right) { (BinOp::Min, right, left) } else { (BinOp::Max, left, right) };
+            match base(s, block, graph, (x, q), op) {
+                Ok(base) => {
+                    let from = |a: &Expr, b: &Expr| match op {
+                        BinOp::Min => binary(BinOp::Sub, b, a),
+                        _ => binary(BinOp::Sub, a, b),
+                    };
+                    let (new, correction) = (from(x, &base.value), from(&base.value, q));
+                    of = Some((correction, base));
+                    Some(new)
+                }
+                Err(error) => {
+                    last = error;
+                    None
+                }
             }
         })?;
-        let of = of?;
-        let correction = difference(power, &mut |_, q| Some(binary(BinOp::Sub, &of.value, q)))?;
-        found = Some(((BinOp::Mul, correction), of));
+        let (correction, base) = of?;
+        let correction = difference(power, &mut |_, _| Some(correction.clone()))?;
+        found = Some(((BinOp::Mul, correction), base));
         Some(new)
     });
     match (rebased, found) {
@@ -237,14 +248,17 @@ fn elements(block: &Block) -> i64 {
     reduced.map(|iv| constant(&iv.extent).unwrap_or(1)).product()
 }
 
+/// Whether an expression depends on what a block reduces over.
+fn reduced_in(block: &Block) -> impl Fn(&Expr) -> bool {
+    let iters = block.iter_vars.iter().filter(|iv| iv.kind == IterKind::Reduce);
+    let reduced: Vec<VarId> = iters.map(|iv| iv.var.id).collect();
+    move |e| visit::uses_var(e, &|v| reduced.contains(&v))
+}
+
 /// What stands for q in x - q: the result of `op` over the block's own part, in the terms of the block.
 fn base(s: &Schedule, block: BlockId, graph: &Scope, (x, q): Difference<'_>, op: BinOp) -> Result<Base> {
     let b = s.block(block)?;
-    let reduced = |e: &Expr| {
-        let iters = b.iter_vars.iter().filter(|iv| iv.kind == IterKind::Reduce);
-        let reduced: Vec<VarId> = iters.map(|iv| iv.var.id).collect();
-        visit::uses_var(e, &|v| reduced.contains(&v))
-    };
+    let reduced = reduced_in(b);
     let error = |why: &str| {
         refused(s, block, why, "reduce over the same parts of the same elements, by rfactor, in a block before")
     };
@@ -261,14 +275,18 @@ fn base(s: &Schedule, block: BlockId, graph: &Scope, (x, q): Difference<'_>, op:
     let mut loads = visit::loads(q).into_iter();
     let Some((result, row, (whole, before, reduction))) = loads.find_map(|(r, row)| Some((r, row, parts_of(r)?)))
     else {
-        let wanted = if op == BinOp::Max { "maximum" } else { "sum" };
+        let wanted = match op {
+            BinOp::Max => "maximum",
+            BinOp::Min => "minimum",
+            _ => "sum",
+        };
         return Err(error(&format!("what it takes differences from is not made of a {wanted} over parts")));
     };
-    let (x, q_alone) = if op == BinOp::Max { peeled(x, q) } else { (x, q) };
+    let (x, q_alone) = if op == BinOp::Add { (x, q) } else { peeled(x, q) };
     let plain = matches!(q_alone, Expr::Load(b, _) if *b == result);
     let names = same_elements(&reduction.operands[0], x, s.block(before)?, b).filter(|_| plain || op == BinOp::Add);
     let at = names.map(|names| reduction.indices.iter().map(|i| visit::substitute(i, &names)).collect::<Vec<_>>());
-    let Some(at) = at.filter(|at| !at.iter().any(reduced)) else {
+    let Some(at) = at.filter(|at| !at.iter().any(&reduced)) else {
         let name = &s.block(before)?.name;
         return Err(error(&format!("what it takes differences from is not reduced from the same elements by {name}")));
     };
@@ -281,7 +299,7 @@ fn base(s: &Schedule, block: BlockId, graph: &Scope, (x, q): Difference<'_>, op:
         return Err(error("what it takes differences from is made of other elements' parts"));
     }
     let value = match op {
-        BinOp::Max => visit::replace_loads(q, result, &mut |_| part.clone()),
+        BinOp::Max | BinOp::Min => visit::replace_loads(q, result, &mut |_| part.clone()),
         _ => binary(BinOp::Div, &part, &number(elements(s.block(before)?), dtype(s, &part))),
     };
     if dtype(s, &value) != dtype(s, q) {
@@ -437,6 +455,7 @@ for i, k in T.grid(4, 64):
     }
 
     const LARGEST: (&str, &str) = ("T.min_value(\"float32\")", "T.max(M[vi], A[vi, vk])");
+    const SMALLEST: (&str, &str) = ("T.max_value(\"float32\")", "T.min(M[vi], A[vi, vk])");
     const SUM: (&str, &str) = ("T.float32(0)", "M[vi] + A[vi, vk]");
 
     fn taken(of: (&str, &str), second: &str) -> Schedule {
@@ -521,6 +540,8 @@ for i, k_0 in T.grid(4, 4):
             (LARGEST, "T.exp2((A[vi, vk] - M[vi]) * T.float32(1.5))"),
             (LARGEST, "T.exp(A[vi, vk] * T.float32(0.5) - M[vi] * T.float32(0.5)) * A[vi, 3]"),
             (LARGEST, "A[vi, vk] * T.exp(A[vi, vk] - M[vi]) / T.float32(3)"),
+            (SMALLEST, "T.exp(M[vi] - A[vi, vk])"),
+            (SMALLEST, "T.exp2(T.float32(2) * (M[vi] - A[vi, vk])) * A[vi, vk]"),
             (SUM, "(A[vi, vk] - M[vi] / T.float32(64)) * (A[vi, vk] - M[vi] / T.float32(64))"),
             (SUM, "(A[vi, vk] - (M[vi] + T.float32(7))) * (A[vi, vk] - (M[vi] + T.float32(7)))"),
         ];
@@ -550,7 +571,9 @@ for i, k_0 in T.grid(4, 4):
             (LARGEST, "T.exp(A[vi, 63 - vk] - M[vi])", "not reduced from the same elements by M_rf"),
             (LARGEST, "T.exp(A[vi, vk] * T.float32(2) - M[vi])", "not reduced from the same elements"),
             (LARGEST, "T.exp(A[vi, vk] * T.float32(-2) - M[vi] * T.float32(-2))", "not reduced from the same elements"),
-            (LARGEST, "T.exp(M[vi] - A[vi, vk])", "not the same for all that a part reduces over"),
+            (LARGEST, "T.exp(M[vi] - A[vi, vk])", "not made of a minimum over parts"),
+            (SMALLEST, power, "not made of a maximum over parts"),
+            (LARGEST, "T.exp(A[vi, vk] - A[vi, 63 - vk])", "not the same for all that a part reduces over"),
             (LARGEST, "T.exp((A[vi, vk] - M[vi]) * T.float32(-1))", "neither powers nor squares"),
             (LARGEST, "T.exp(A[vi, vk] - M[vi]) * M[vi]", "it uses M elsewhere, too"),
             (LARGEST, "T.exp(A[vi, vk] - M[3 - vi])", "made of other elements' parts"),

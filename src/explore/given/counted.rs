@@ -19,7 +19,7 @@ const MOST_STEPS: u64 = 400_000_000;
 const STATEMENT: u64 = 200;
 /// L1 of a multiprocessor, bytes, beside which shared memory lies (the least from sm_70 on: 96 KB of both on sm_75).
 const L1_BYTES: i64 = 96 << 10;
-/// Iterations that a compiler expands of a loop that is left to it.
+/// Iterations that a compiler expands of a loop that is left to it, as in the model of plain kernels.
 const EXPANDED: f64 = 4.0;
 
 /// The work of each kernel, and the threads of its blocks. `registers`: of a thread of each, where a compiler has said it.

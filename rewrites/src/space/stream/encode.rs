@@ -8,7 +8,7 @@ use super::works::Source;
 use crate::replay::Replay;
 use satune_ir::term::stream::{BlockKind, KernelPlan, RowParts, Stream, StreamBlock, StreamPlan, Streams};
 use satune_ir::Program;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads a program whose blocks are maps, transposes and reductions of rows, and all the works that the primitives make of it.
 ///
@@ -17,7 +17,9 @@ use std::collections::BTreeSet;
 pub fn streams(program: &Program) -> Result<Streams, StreamError> {
     let (mut source, mut programs, mut plain) = source(program)?;
     source.parts = offered(&source.stream, false);
-    source.find_cascades(&mut programs);
+    for parts in offered(&source.stream, true) {
+        source.find_cascades(parts, &mut programs);
+    }
     let other = |b: &&StreamBlock| b.kind == BlockKind::Other;
     let mut plainly: BTreeSet<String> = source.stream.blocks.iter().filter(other).map(|b| b.name.clone()).collect();
     let mut whole = BTreeSet::new();
@@ -47,11 +49,11 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
 pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, StreamError> {
     let (mut source, mut programs, plain) = source(program)?;
     source.only = Some(plan);
-    source.parts = Some(plan.row_parts()).into_iter().filter(|parts| parts.number > 1).collect();
-    source.cascades = match source.parts[..] {
-        [RowParts { number, cascaded: true }] => source.cascades_of(number, &mut programs),
-        _ => BTreeSet::new(),
-    };
+    match plan.row_parts() {
+        RowParts::WHOLE => {}
+        parts @ RowParts { cascaded: false, .. } => source.parts.push(parts),
+        parts => source.find_cascades(parts, &mut programs),
+    }
     let left = |kernel: &KernelPlan| match kernel {
         KernelPlan::Plain(p) => Some(p.block.clone()),
         _ => None,
@@ -110,7 +112,7 @@ fn source(program: &Program) -> Result<(Source<'static>, Programs, Plain), Strea
     let mut contractions = Contractions::default();
     let stream = with_contractions(stream, &replay, &made, &mut contractions);
     let programs = Programs::of(replay, (stream.clone(), contractions), made, moves);
-    Ok((Source { stream, parts: Vec::new(), cascades: BTreeSet::new(), only: None }, programs, plain))
+    Ok((Source { stream, parts: Vec::new(), cascades: BTreeMap::new(), only: None }, programs, plain))
 }
 
 /// The furthest block that kernels do not reach when none is inlined.

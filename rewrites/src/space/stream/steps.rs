@@ -4,7 +4,9 @@ use super::programs::Programs;
 use crate::replay::Replay;
 use crate::trace::Out;
 use crate::Call;
-use satune_ir::term::stream::{BlockKind, Cascade, How, Inlining, Parting, RowParts, Stream, StreamBlock, StreamIter};
+use satune_ir::term::stream::{
+    BlockKind, Cascade, How, Inlining, KernelPlan, Parting, RowParts, Stream, StreamBlock, StreamIter, StreamPlan,
+};
 use satune_ir::Program;
 use serde_json::{json, Value};
 
@@ -91,21 +93,34 @@ pub(super) fn offered(stream: &Stream, cascaded: bool) -> Vec<RowParts> {
     if stream.blocks.iter().any(unknown) || !stream.pipeline {
         return Vec::new();
     }
-    let fits = |parts: &RowParts| {
-        let mut all = reductions(stream).peekable();
-        all.peek().is_some() && all.all(|r| r.fits(*parts))
-    };
+    // Shorter rows stay whole.
+    let fits = |parts: &RowParts| reductions(stream).any(|r| r.fits(*parts));
     let powers = std::iter::successors(Some(2), |parts| Some(2 * parts)).take_while(|p| *p <= MOST_PARTS);
     let whole = reductions(stream).find(|r| r.reduced > 1 && r.outer > 1).map(|r| r.outer);
     let numbers = powers.chain(whole.filter(|w| w & (w - 1) != 0));
     numbers.map(|number| RowParts { number, cascaded }).filter(fits).collect()
 }
 
-/// How the rows of a block are split into so many parts; `None` where it is no reduction that can be.
-pub(super) fn parting(stream: &Stream, block: usize, parts: i64) -> Option<Parting> {
-    let name = &stream.blocks.get(block)?.name;
-    let r = reductions(stream).find(|r| r.block.name == *name)?;
-    Some(Parting { block: name.clone(), reduced: r.reduced, columns: r.columns, each: r.outer == parts })
+/// Which rows are split, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Split<'p> {
+    pub parts: RowParts,
+    /// Where only one plan's way is wanted: it names the blocks that reduce parts.
+    pub only: Option<&'p StreamPlan>,
+}
+
+impl Split<'_> {
+    /// How the rows of a block are split; `None` where it is no reduction, or its rows stay whole.
+    pub fn parting(self, stream: &Stream, block: usize) -> Option<Parting> {
+        let name = &stream.blocks.get(block)?.name;
+        let r = reductions(stream).find(|r| r.block.name == *name)?;
+        let splits = match self.only {
+            Some(plan) => plan.kernels.iter().flat_map(KernelPlan::blocks).any(|b| b.strip_suffix("_rf") == Some(name)),
+            None => r.fits(self.parts),
+        };
+        let each = r.outer == self.parts.number;
+        splits.then(|| Parting { block: name.clone(), reduced: r.reduced, columns: r.columns, each })
+    }
 }
 
 /// Why a block of a program is not inlined, in the primitives' words; `None` where it could be.
@@ -203,14 +218,14 @@ fn cascade_calls(cascade: &Cascade, parts: i64, number: usize) -> Vec<Call> {
 }
 
 /// The later reductions of a program that can use the parts of this one, and what is inlined for it; none where there are none.
-pub(super) fn cascade(programs: &mut Programs, program: usize, block: usize, parts: i64) -> Option<Cascade> {
+pub(super) fn cascade(programs: &mut Programs, program: usize, block: usize, split: Split<'_>) -> Option<Cascade> {
     let stream = programs.stream(program)?.clone();
-    let rows = |block: usize| parting(&stream, block, parts).filter(|p| !p.columns);
+    let rows = |block: usize| split.parting(&stream, block).filter(|p| !p.columns);
     let mut found = Cascade { inlined: Vec::new(), partings: vec![rows(block)?] };
     for later in block + 1..stream.blocks.len() {
         let Some(parting) = rows(later) else { continue };
         let longer = with(&found, &stream, (block, later), parting);
-        if programs.whole(program, &cascade_calls(&longer, parts, 0)).is_some() {
+        if programs.whole(program, &cascade_calls(&longer, split.parts.number, 0)).is_some() {
             found = longer;
         }
     }

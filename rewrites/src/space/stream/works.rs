@@ -3,7 +3,7 @@
 //! stayed before it, or begins another. What is left then knows nothing of how it came about, so that different ways meet there.
 use super::blocks::{begins_kernel, is_kernel, only_plainly, others, MOST_BLOCKS};
 use super::programs::Programs;
-use super::steps::{calls, calls_of, cascade, offered, parting};
+use super::steps::{calls, calls_of, cascade, Split};
 use super::StreamMenu;
 use crate::space::nests::{parts, times_loaded};
 use satune_ir::term::stream::{
@@ -110,30 +110,26 @@ pub(super) struct Source<'p> {
     pub stream: Stream,
     /// How rows are split, beside whole ones.
     pub parts: Vec<RowParts>,
-    /// Reductions whose parts later ones can use.
-    pub cascades: BTreeSet<String>,
+    /// Reductions whose parts later ones can use, by how rows are split.
+    pub cascades: BTreeMap<RowParts, BTreeSet<String>>,
     /// Where only one plan's way is wanted.
     pub only: Option<&'p StreamPlan>,
 }
 
 impl Source<'_> {
-    /// The reductions whose parts, so many of a row, later ones can use.
-    pub fn cascades_of(&self, parts: i64, programs: &mut Programs) -> BTreeSet<String> {
-        let mut found = BTreeSet::new();
-        for (at, block) in self.stream.blocks.iter().enumerate() {
-            if cascade(programs, 0, at, parts).is_some() {
-                found.insert(block.name.clone());
-            }
-        }
-        found
+    fn split(&self, parts: RowParts) -> Split<'_> {
+        Split { parts, only: self.only }
     }
 
-    /// Finds such reductions, and offers their parts.
-    pub fn find_cascades(&mut self, programs: &mut Programs) {
-        let parts = offered(&self.stream, true);
-        self.cascades = parts.first().map(|p| self.cascades_of(p.number, programs)).unwrap_or_default();
-        if !self.cascades.is_empty() {
-            self.parts.extend(parts);
+    /// Finds the reductions whose parts, split so, later ones can use; and offers that where there are any.
+    pub fn find_cascades(&mut self, parts: RowParts, programs: &mut Programs) {
+        let split = self.split(parts);
+        let blocks = self.stream.blocks.iter().enumerate();
+        let found = blocks.filter(|(at, _)| cascade(programs, 0, *at, split).is_some());
+        let found: BTreeSet<String> = found.map(|(_, b)| b.name.clone()).collect();
+        if !found.is_empty() {
+            self.parts.push(parts);
+            self.cascades.insert(parts, found);
         }
     }
 
@@ -510,12 +506,12 @@ impl<'a> Explorer<'a> {
     /// parts, but not here.
     fn to_part(&mut self, work: usize, kept: usize) -> Option<Option<How>> {
         let Rest { program, facts } = &self.rests[&work];
-        let RowParts { number, cascaded } = facts.parts;
-        (number > 1).then_some(())?;
-        let parting = parting(&self.works[work], kept, number)?;
+        (facts.parts.number > 1).then_some(())?;
+        let split = self.source.split(facts.parts);
+        let parting = split.parting(&self.works[work], kept)?;
         (!facts.parted.contains(&parting.block)).then_some(())?;
-        if cascaded && self.source.cascades.contains(&parting.block) {
-            return Some(cascade(self.programs, *program, kept, number).map(How::Cascade));
+        if self.source.cascades.get(&facts.parts).is_some_and(|all| all.contains(&parting.block)) {
+            return Some(cascade(self.programs, *program, kept, split).map(How::Cascade));
         }
         Some(Some(How::Part(parting)))
     }
