@@ -30,7 +30,7 @@ use crate::schedule::{Result, Schedule};
 use crate::scope;
 use crate::tree::{self, Node};
 use crate::ScheduleError;
-use satune_ir::{fold, visit, BinOp, Block, BlockId, BufferId, DType, Expr, IterKind, Stmt, VarId};
+use satune_ir::{fold, visit, BinOp, Block, BlockId, BufferId, DType, Expr, IterKind, IterVar, Stmt, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -338,11 +338,9 @@ fn same_elements(of: &Expr, x: &Expr, from: &Block, to: &Block) -> Option<HashMa
     let used: Vec<Expr> = names.values().cloned().collect();
     let distinct = (0..named).all(|i| !used[..i].contains(&used[i]));
     let one = |extent: &Expr| constant(extent) == Some(1);
-    for iv in &from.iter_vars {
-        if !names.contains_key(&iv.var.id) {
-            one(&iv.extent).then(|| names.insert(iv.var.id, iv.min.clone()))?;
-        }
-    }
+    let unnamed: Vec<&IterVar> = from.iter_vars.iter().filter(|iv| !names.contains_key(&iv.var.id)).collect();
+    unnamed.iter().all(|iv| one(&iv.extent)).then_some(())?;
+    names.extend(unnamed.iter().map(|iv| (iv.var.id, iv.min.clone())));
     let mut reduced = to.iter_vars.iter().filter(|iv| iv.kind == IterKind::Reduce && !one(&iv.extent));
     (distinct && reduced.all(|iv| used.contains(&Expr::Var(iv.var.clone())))).then_some(names)
 }

@@ -136,6 +136,32 @@ fn long_sums_across_memory_are_shared_by_threads() {
     assert!(first.contains("threads per element"), "{first}");
 }
 
+/// A vector lies in one of the innermost rows, whether the threads go through several of them at a time, one, or a part of one.
+#[test]
+fn rows_over_two_axes_are_read_by_vectors() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let limits = satune::explore::limits(&Descriptor::load("h200").unwrap());
+    for (outer, inner) in [(8, 4096), (64, 64), (3, 1000), (5, 1536)] {
+        let text = script(
+            &format!("A: 2, {outer}, {inner} float32; C: 2, float32"),
+            &sum("C", &[('S', 2), ('R', outer), ('R', inner)], ["C[v0]", "T.float32(0)", "SUM + A[v0, v1, v2]"]),
+        );
+        let program = explored(&tvmscript::parse(&text).unwrap());
+        let problem = streams(&program).unwrap();
+        let space = saturate(&problem, limits, &StreamMenu::default(), &rules::all(), Fuel::default()).unwrap();
+        let wide = |node: &StreamTerm| !matches!(node, StreamTerm::Columns { vector: 1, .. });
+        let space = space.restricted(&|_, node| wide(node));
+        let counts = Counts::of(&space);
+        for i in 0..samples(4) {
+            let plan = StreamPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), &problem).unwrap();
+            let told = || format!("{outer} x {inner}: {}", plan.describe().join("\n"));
+            let made = scheduled::of_trace(&program, trace(&plan, &problem).unwrap(), &h200())
+                .unwrap_or_else(|e| panic!("{e}\n{}", told()));
+            scheduled::check(&program, &made, i as u64).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+        }
+    }
+}
+
 /// Eight weights in an element: a thread loads it once, and what they are multiplied by as a vector.
 #[test]
 fn packed_rows_are_read_by_vectors() {
@@ -197,4 +223,38 @@ fn a_schedule_of_the_source_is_put_beside_what_is_explored() {
     let given = &report["given"];
     assert!(given["refused"].is_null() && given["predicted_ms"].is_number(), "{given}");
     assert_eq!(report["shapes"][0], serde_json::json!([64, 32]), "its caller has the shapes of the source");
+}
+
+/// What the model counts of a plain kernel is what its simulated blocks do: a plan by its words, and its program as if by another hand.
+#[test]
+fn plain_kernels_take_the_time_that_their_blocks_take() {
+    let body = sum(
+        "C",
+        &[('S', 16), ('S', 128), ('R', 4096)],
+        ["C[v0, v1]", "T.float32(0)", "SUM + T.exp(A[v0, v2]) * B[v0, v2, v1]"],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let [program, out] = ["program.py", "out"].map(|name| folder.path().join(name));
+    let text = script("A: 16, 4096 float32; B: 16, 4096, 128 float32; C: 16, 128 float32", &body);
+    std::fs::write(&program, text).unwrap();
+    let given = |what: &std::ffi::OsStr| {
+        let run = Command::new(env!("CARGO_BIN_EXE_satune"))
+            .args(["explore", program.to_str().unwrap(), "--gpu", "h200", "--top", "1", "--no-compile", "--json"])
+            .args(["--given".as_ref(), what, "--out".as_ref(), out.as_os_str()])
+            .output()
+            .unwrap();
+        assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+        report["given"].clone()
+    };
+    for words in ["sharing 64 lanes, threads 8", "sharing 64 lanes, threads 1", "sharing 32, threads 32", "sharing 1"] {
+        let plan = given(format!("parts 1, C: as plain, {words}").as_ref());
+        let modelled = plan["entry"]["predicted_ms"].as_f64().unwrap_or_else(|| panic!("{words}: {plan}"));
+        let scheduled = out.join(plan["entry"]["scheduled"].as_str().unwrap());
+        let again = given(scheduled.as_os_str());
+        let counted = again["predicted_ms"].as_f64().unwrap_or_else(|| panic!("{words}: {again}"));
+        let ratio = modelled / counted;
+        println!("{words}: {ratio:.2}");
+        assert!((0.6..1.7).contains(&ratio), "{words}: {modelled} ms, and {counted} ms as counted");
+    }
 }

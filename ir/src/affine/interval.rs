@@ -1,5 +1,5 @@
 //! Intervals of index expressions, their ends linear forms.
-use crate::affine::linear::Linear;
+use crate::affine::linear::{gcd, Linear};
 use crate::affine::{constant, ends, Domains};
 use crate::{visit, BinOp, Expr, Range};
 
@@ -90,7 +90,16 @@ impl Interval {
 
     /// `self // c`, for a positive `c`.
     pub fn div(&self, c: i64, outer: &Domains) -> Option<Interval> {
-        Some(Interval { lo: self.lo.div(c, outer)?, hi: self.hi.div(c, outer)? })
+        let lo = self.lo.div(c, outer)?;
+        let hi = if self.within_a_step(c) { lo.clone() } else { self.hi.div(c, outer)? };
+        Some(Interval { lo, hi })
+    }
+
+    /// Whether all values have one quotient by `c`, because they are fewer than the steps in which the first of them moves on.
+    fn within_a_step(&self, c: i64) -> bool {
+        let step = self.lo.terms().iter().fold(gcd(c, self.lo.offset()), |step, (_, factor)| gcd(step, factor.abs()));
+        let further = self.hi.plus(&self.lo, -1).and_then(|l| l.as_constant());
+        further.is_some_and(|further| (0..step).contains(&further))
     }
 
     /// `self % c`, for a positive `c`.
@@ -98,7 +107,7 @@ impl Interval {
         if self.lo == self.hi {
             return self.lo.rem(c, outer).map(Interval::point);
         }
-        let (low, high) = (self.lo.div(c, outer)?, self.hi.div(c, outer)?);
+        let Interval { lo: low, hi: high } = self.div(c, outer)?;
         if low == high {
             let rest = |end: &Linear| end.plus(&low, -c).and_then(|l| l.joined(outer));
             return Some(Interval { lo: rest(&self.lo)?, hi: rest(&self.hi)? });
@@ -169,6 +178,24 @@ mod tests {
         assert!(Interval::whole(32).covers(&at(0), 32, &outer));
         let quotient = Interval::of(&floor_div(tile(0), 4, DType::I32), &inner, &none).unwrap();
         assert_eq!(quotient, Interval::of(&var(1), &inner, &none).unwrap());
+    }
+
+    #[test]
+    fn a_vector_lies_in_one_row() {
+        let inner = Domains::from([(VarId(0), range(4))]);
+        let outer = Domains::from([(VarId(1), range(64)), (VarId(2), range(512))]);
+        let times = |v: u32, c: i64| mul(var(v), int(c, DType::I32));
+        let at = add(add(times(2, 256), times(1, 4)), var(0));
+        // Rows of whole chunks, of parts of them, and of any multiples of the vector.
+        for row in [1024, 64, 40_000, 4] {
+            let row_of = Interval::of(&floor_div(at.clone(), row, DType::I32), &inner, &outer).unwrap();
+            assert_eq!(row_of.lo, row_of.hi, "{row}");
+            let column = Expr::Binary(BinOp::FloorMod, Arc::new(at.clone()), Arc::new(int(row, DType::I32)));
+            let column = Interval::of(&column, &inner, &outer).unwrap();
+            assert_eq!(column.extent(&outer).and_then(|e| e.as_constant()), Some(4), "{row}");
+        }
+        let across = Interval::of(&floor_div(at, 6, DType::I32), &inner, &outer).unwrap();
+        assert_ne!(across.lo, across.hi);
     }
 
     fn expression() -> impl Strategy<Value = Expr> {

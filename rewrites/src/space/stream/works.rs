@@ -105,6 +105,9 @@ impl Rest {
 /// There are more works than are looked at.
 struct TooMany;
 
+/// Nothing is made of a work.
+struct NoWay;
+
 /// The source program, read.
 pub(super) struct Source<'p> {
     pub stream: Stream,
@@ -285,12 +288,16 @@ impl<'a> Explorer<'a> {
         let mut choices = Choices::default();
         let (work, kept) = (usize::from(at.work), usize::from(at.kept));
         if kept < self.works[work].blocks.len() {
-            if let Some(how) = self.to_part(work, kept) {
-                if let Some(to) = how.as_ref().and_then(|how| self.parted(work, kept, how)) {
-                    let to = self.goes_on(to, at);
-                    choices.becomes.extend(how.map(|how| Become { how, to }));
+            match self.next_split(work, kept) {
+                Err(NoWay) => return choices,
+                Ok(None) => {}
+                Ok(Some(how)) => {
+                    if let Some(to) = self.parted(work, kept, &how) {
+                        let to = self.goes_on(to, at);
+                        choices.becomes.push(Become { how, to });
+                    }
+                    return choices;
                 }
-                return choices;
             }
             let begins = kept == 0;
             // What nobody reads goes first, and is no choice.
@@ -502,18 +509,17 @@ impl<'a> Explorer<'a> {
         self.inlined(at, reader, true)
     }
 
-    /// How the next block's rows are split; `None` where it is no reduction to be split, and in it where later ones can use its
-    /// parts, but not here.
-    fn to_part(&mut self, work: usize, kept: usize) -> Option<Option<How>> {
+    /// How the next block's rows are split; none where they stay as they are. There is no way where later blocks can use its parts,
+    /// but not in this work.
+    fn next_split(&mut self, work: usize, kept: usize) -> Result<Option<How>, NoWay> {
         let Rest { program, facts } = &self.rests[&work];
-        (facts.parts.number > 1).then_some(())?;
         let split = self.source.split(facts.parts);
-        let parting = split.parting(&self.works[work], kept)?;
-        (!facts.parted.contains(&parting.block)).then_some(())?;
+        let parting = split.parting(&self.works[work], kept).filter(|p| !facts.parted.contains(&p.block));
+        let Some(parting) = parting.filter(|_| facts.parts != RowParts::WHOLE) else { return Ok(None) };
         if self.source.cascades.get(&facts.parts).is_some_and(|all| all.contains(&parting.block)) {
-            return Some(cascade(self.programs, *program, kept, split).map(How::Cascade));
+            return cascade(self.programs, *program, kept, split).map(|c| Some(How::Cascade(c))).ok_or(NoWay);
         }
-        Some(Some(How::Part(parting)))
+        Ok(Some(How::Part(parting)))
     }
 
     fn parted(&mut self, work: usize, kept: usize, how: &How) -> Option<usize> {
