@@ -250,7 +250,7 @@ pub fn why_not_cascaded(program: &Program, stream: &Stream) -> Option<String> {
                 let r = reductions(stream).find(|r| r.block.name == stream.blocks[block].name)?;
                 (!r.columns && r.outer > 1).then_some(())?;
                 let each = Parting { block: r.block.name.clone(), reduced: r.reduced, columns: false, each: false };
-                Some((each, (2..=r.outer).find(|parts| r.outer % parts == 0)?))
+                Some((each, (2..=r.outer.min(MOST_PARTS)).find(|parts| r.outer % parts == 0)?))
             };
             let (Some((first, number)), Some((second, _))) = (parts(block), parts(later)) else { continue };
             let alone = Cascade { inlined: Vec::new(), partings: vec![first] };
