@@ -17,7 +17,7 @@
 //!   made of their sum (Chan, Golub and LeVeque 1979).
 //!
 //! Legal when: 1 the block's scope is a stage pipeline, and the block no output; 2 it adds up numbers of f32 or f64, and one
-//! other block adds up its results as they are; 3 what it adds has one of the two forms above, uses q nowhere else, and q
+//! other block adds up its results as they are, which its data-parallel iterators index one by one; 3 what it adds has one of the two forms above, uses q nowhere else, and q
 //! depends on no iterator that it reduces over; 4 q is made of the result of a reduction over parts, of the same x over the
 //! same elements: the maximum (the minimum, where x is taken from q) for the first form, the sum for the second; 5 the blocks
 //! that reduce parts, and the one that adds up, run over the whole of their domains; 6 those that reduce parts are each alone
@@ -77,7 +77,7 @@ pub fn legal(s: &Schedule, block: BlockId) -> Result<Plan> {
             "rebase the parts of a sum that rfactor made",
         ));
     };
-    let (whole, total) = summed(s, block, partial.buffers[0], &graph)?;
+    let (whole, total, at) = summed(s, block, partial.buffers[0], &graph)?;
     let (operand, correction, base) = rebased(s, block, &graph, &partial.operands[0])?;
     if visit::loads(&operand).iter().any(|(b, _)| *b == base.result) {
         let why = format!("it uses {} elsewhere, too", s.program().buffer(base.result).name);
@@ -87,13 +87,10 @@ pub fn legal(s: &Schedule, block: BlockId) -> Result<Plan> {
         require_whole(s, id)?;
     }
     // In the terms of the block that adds the parts up.
-    let Expr::Load(_, at) = &total.operands[0] else { unreachable!("`summed` has it") };
-    let names: HashMap<VarId, Expr> = s.block(block)?.iter_vars.iter().map(|iv| (iv.var.id, iv.min.clone())).collect();
-    let places = partial.indices.iter().zip(at).filter_map(|(index, at)| match index {
-        Expr::Var(v) => Some((v.id, at.clone())),
-        _ => None,
-    });
-    let names: HashMap<VarId, Expr> = names.into_iter().chain(places).collect();
+    let names = names_by(&partial.indices, &at, s.block(block)?).ok_or_else(|| {
+        let why = "its iterators are not told by where it writes";
+        refused(s, block, why, "index its results by its iterators")
+    })?;
     let (op, correction) = (correction.0, visit::substitute(&correction.1, &names));
     let entries = entries(s, scope_id, [base.block, block], (&operand, partial.buffers[0]))?;
     let updates = [(&partial, operand), (&total, binary(op, &total.operands[0], &correction))].map(|(r, operand)| {
@@ -127,11 +124,32 @@ fn of_op(s: &Schedule, block: BlockId, op: BinOp) -> Option<Reduction> {
         .then_some(reduction)
 }
 
-/// Condition 2: the block that adds up what a block makes, as it is.
-fn summed(s: &Schedule, block: BlockId, parts: BufferId, graph: &Scope) -> Result<(BlockId, Reduction)> {
+/// What the data-parallel iterators of a block are where what it writes is indexed otherwise; none where an index is more than one of
+/// them, and does not tell.
+fn names_by(indices: &[Expr], others: &[Expr], block: &Block) -> Option<HashMap<VarId, Expr>> {
+    let told: HashMap<VarId, Expr> = (indices.iter().zip(others))
+        .filter_map(|(index, other)| match index {
+            Expr::Var(v) => Some((v.id, other.clone())),
+            _ => None,
+        })
+        .collect();
+    let spatial = block.iter_vars.iter().filter(|iv| iv.kind == IterKind::Spatial);
+    let name = |iv: &IterVar| {
+        let one = || (constant(&iv.extent) == Some(1)).then(|| iv.min.clone());
+        Some((iv.var.id, told.get(&iv.var.id).cloned().or_else(one)?))
+    };
+    spatial.map(name).collect()
+}
+
+/// Condition 2: the block that adds up what a block makes, as it is; and where it reads that.
+fn summed(s: &Schedule, block: BlockId, parts: BufferId, graph: &Scope) -> Result<(BlockId, Reduction, Vec<Expr>)> {
     let adds = |id: &BlockId| {
         let of = of_op(s, *id, BinOp::Add)?;
-        matches!(&of.operands[0], Expr::Load(b, _) if *b == parts).then_some((*id, of))
+        let at = match &of.operands[0] {
+            Expr::Load(b, at) if *b == parts => at.clone(),
+            _ => return None,
+        };
+        Some((*id, of, at))
     };
     match graph.readers_of(parts) {
         [one] => adds(one),
@@ -581,6 +599,40 @@ for i, k_0 in T.grid(4, 4):
             let error = rebase_reduction(&mut s, parts).map_err(|e| e.detail.clone());
             assert!(error.as_ref().is_err_and(|e| e.contains(why)), "{second}: {error:?}");
         }
+        // All results but the first.
+        let body = r#"
+M = T.sblock_alloc_buffer((4,))
+M_rf = T.sblock_alloc_buffer((4, 4))
+Z_rf = T.sblock_alloc_buffer((4, 4))
+for i, p, k in T.grid(3, 4, 16):
+    with T.sblock("M_rf"):
+        vi, vp, vk = T.axis.remap("SSR", [i, p, k])
+        with T.init():
+            M_rf[vi + 1, vp] = T.min_value("float32")
+        M_rf[vi + 1, vp] = T.max(M_rf[vi + 1, vp], A[vi + 1, vp * 16 + vk])
+for i, p in T.grid(3, 4):
+    with T.sblock("M"):
+        vi, vp = T.axis.remap("SR", [i, p])
+        with T.init():
+            M[vi + 1] = T.min_value("float32")
+        M[vi + 1] = T.max(M[vi + 1], M_rf[vi + 1, vp])
+for i, p, k in T.grid(3, 4, 16):
+    with T.sblock("Z_rf"):
+        vi, vp, vk = T.axis.remap("SSR", [i, p, k])
+        with T.init():
+            Z_rf[vi + 1, vp] = T.float32(0)
+        Z_rf[vi + 1, vp] = Z_rf[vi + 1, vp] + T.exp(A[vi + 1, vp * 16 + vk] - M[vi + 1])
+for i, p in T.grid(3, 4):
+    with T.sblock("Z"):
+        vi, vp = T.axis.remap("SR", [i, p])
+        with T.init():
+            Z[vi + 1] = T.float32(0)
+        Z[vi + 1] = Z[vi + 1] + Z_rf[vi + 1, vp]
+"#;
+        let mut s = schedule(&func(HEADER, body));
+        let parts = block(&s, "Z_rf");
+        let error = rebase_reduction(&mut s, parts).unwrap_err();
+        assert!(error.detail.contains("not told by where it writes"), "{}", error.detail);
         let mut s = in_parts(LARGEST, power);
         let other = block(&s, "M_rf");
         let fast = refusal(&mut s, |s| rebase_reduction(s, other));
