@@ -25,7 +25,7 @@
 use crate::access_regions;
 use crate::arith::{constant, int};
 use crate::dependencies::Scope;
-use crate::reducer::{self, Reduction};
+use crate::reducer::{self, number, Reduction};
 use crate::schedule::{Result, Schedule};
 use crate::scope;
 use crate::tree::{self, Node};
@@ -254,10 +254,6 @@ fn difference(power: &Expr, f: &mut dyn FnMut(&Expr, &Expr) -> Option<Expr>) -> 
 
 fn positive(e: &Expr) -> bool {
     matches!(e, Expr::Float(bits, _) if f64::from_bits(*bits) > 0.0 && f64::from_bits(*bits).is_finite())
-}
-
-fn number(value: i64, dtype: DType) -> Expr {
-    Expr::Float((value as f64).to_bits(), dtype)
 }
 
 /// How many elements an instance of the results reduces over.

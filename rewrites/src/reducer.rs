@@ -214,8 +214,8 @@ fn same_constant(a: &Expr, b: &Expr) -> bool {
     }
 }
 
-/// A small constant of a type.
-fn number(value: i64, dtype: DType) -> Expr {
+/// A whole number as a constant of a type.
+pub(crate) fn number(value: i64, dtype: DType) -> Expr {
     if dtype.is_float() {
         Expr::Float((value as f64).to_bits(), dtype)
     } else {

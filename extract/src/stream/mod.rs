@@ -12,4 +12,4 @@ pub(crate) use cost::Prepared;
 pub use cost::{counted_cost, predict_stream, stream_cost, KernelCost, StreamCost, BASE_REGISTERS, STEP_CLOCKS};
 pub use counts::{around, Kept, KernelWork};
 pub use topk::{best_stream, best_stream_knowing, Teams};
-pub use work::{kernel_work, stream_work};
+pub use work::{kernel_work, stream_work, TOGETHER};

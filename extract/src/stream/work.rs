@@ -167,8 +167,9 @@ const UNKNOWN_SECTORS: f64 = 8.0;
 
 /// Most steps of a loop that compilers expand (estimate).
 const EXPANDED: f64 = 16.0;
-/// Steps of a longer loop that they expand together: NVRTC 13.0 expands a loop over loads by four or eight.
-const TOGETHER: f64 = 4.0;
+/// Steps of a longer loop, or of any that is left to them, that they expand together: NVRTC 13.0 expands a loop over loads by
+/// four or eight.
+pub const TOGETHER: f64 = 4.0;
 
 /// One thread per result, or some. What a block of which little is known reads is an estimate.
 fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
@@ -209,10 +210,10 @@ fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
         let touched = Touched { instructions: times, sectors: times * sectors };
         let ends = |iter: Option<usize>| known && access.dims.last() == Some(&iter) && iter != lane;
         // So do the neighbouring results of a block.
-        let run = match () {
-            () if ends(innermost) => inside(b.iters.len() - 1),
-            () if ends(last) => last.map_or(1, |i| b.iters[i].extent.min(plan.results)),
-            () => 1,
+        let run = if ends(innermost) {
+            inside(b.iters.len() - 1)
+        } else {
+            last.filter(|_| ends(last)).map_or(1, |i| b.iters[i].extent.min(plan.results))
         };
         let run = run.clamp(1, SECTOR as i64 / bytes);
         work.cached_sectors += touched.sectors * (1.0 - 1.0 / run as f64);

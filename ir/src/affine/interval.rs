@@ -1,5 +1,5 @@
 //! Intervals of index expressions, their ends linear forms.
-use crate::affine::linear::{gcd, Linear};
+use crate::affine::linear::Linear;
 use crate::affine::{constant, ends, Domains};
 use crate::{visit, BinOp, Expr, Range};
 
@@ -97,9 +97,8 @@ impl Interval {
 
     /// Whether all values have one quotient by `c`, because they are fewer than the steps in which the first of them moves on.
     fn within_a_step(&self, c: i64) -> bool {
-        let step = self.lo.terms().iter().fold(gcd(c, self.lo.offset()), |step, (_, factor)| gcd(step, factor.abs()));
         let further = self.hi.plus(&self.lo, -1).and_then(|l| l.as_constant());
-        further.is_some_and(|further| (0..step).contains(&further))
+        further.is_some_and(|further| (0..self.lo.step(c)).contains(&further))
     }
 
     /// `self % c`, for a positive `c`.

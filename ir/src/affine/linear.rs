@@ -276,6 +276,11 @@ impl Linear {
         Linear::atom(quotient).plus(&whole, 1).map(|sum| reordered(sum, &whole))
     }
 
+    /// The largest number that divides all values, and this one.
+    pub fn step(&self, divisor: i64) -> i64 {
+        self.terms.iter().fold(gcd(divisor, self.constant), |step, (_, factor)| gcd(step, factor.abs()))
+    }
+
     /// `self % divisor`, for a positive divisor.
     pub fn rem(&self, divisor: i64, domains: &Domains) -> Option<Linear> {
         let (_, mut rest) = self.separated(divisor);
@@ -293,7 +298,7 @@ impl Linear {
                 return Linear::of(x, domains)?.rem(product, domains)?.div(c, domains);
             }
         }
-        let g = rest.terms.iter().fold(gcd(divisor, rest.constant), |g, (_, c)| gcd(g, c.abs()));
+        let g = rest.step(divisor);
         let reduced =
             Linear { terms: rest.terms.iter().map(|(a, c)| (a.clone(), c / g)).collect(), constant: rest.constant / g };
         let atom = Expr::Binary(BinOp::FloorMod, Arc::new(reduced.expr()), Arc::new(int(divisor / g, reduced.dtype())));

@@ -5,7 +5,7 @@ use crate::kernel::{
 };
 use crate::lower::program::{Argument, Module};
 use crate::simulate::{sampled, Sampled, Touched};
-use satune_extract::stream::{around, Kept, KernelWork, BASE_REGISTERS, STEP_CLOCKS};
+use satune_extract::stream::{around, Kept, KernelWork, BASE_REGISTERS, STEP_CLOCKS, TOGETHER};
 use satune_extract::tensor::{group_clocks, matrix_clocks};
 use satune_extract::{resident_blocks, stays_in_l2, Descriptor};
 use satune_ir::term::tensor::Mma;
@@ -19,8 +19,6 @@ const MOST_STEPS: u64 = 400_000_000;
 const STATEMENT: u64 = 200;
 /// L1 of a multiprocessor, bytes, beside which shared memory lies (the least from sm_70 on: 96 KB of both on sm_75).
 const L1_BYTES: i64 = 96 << 10;
-/// Iterations that a compiler expands of a loop that is left to it, as in the model of plain kernels.
-const EXPANDED: f64 = 4.0;
 
 /// The work of each kernel, and the threads of its blocks. `registers`: of a thread of each, where a compiler has said it.
 ///
@@ -232,7 +230,7 @@ impl Rounds<'_> {
                         Unroll::No => (extent, 1.0),
                         Unroll::By(n) => (extent / f64::from(*n), f64::from(*n)),
                         Unroll::Auto => {
-                            let inside = EXPANDED.min(extent.max(1.0));
+                            let inside = TOGETHER.min(extent.max(1.0));
                             (extent / inside, inside)
                         }
                     };

@@ -16,6 +16,12 @@ impl StreamBlock {
 }
 
 impl Stream {
+    /// Whether a block reads what another one writes.
+    pub fn reads_from(&self, block: usize, maker: usize) -> bool {
+        let made = self.blocks[maker].write.buffer;
+        self.blocks[block].reads.iter().any(|r| r.buffer == made)
+    }
+
     /// The first `count` blocks, which know of the others what they touch.
     pub fn first(&self, count: usize) -> Stream {
         let (here, others) = self.blocks.split_at(count);

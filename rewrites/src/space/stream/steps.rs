@@ -65,6 +65,18 @@ impl Reduction<'_> {
             && each >= self.least_part()
             && (self.rows.saturating_mul(number) <= self.most() || cascaded && each >= LONG_PART)
     }
+
+    /// How its rows are split into so many parts.
+    fn parting(&self, parts: i64) -> Parting {
+        let (block, each) = (self.block.name.clone(), self.outer == parts);
+        Parting { block, reduced: self.reduced, columns: self.columns, each }
+    }
+}
+
+/// The reduction that a block is.
+fn reduction(stream: &Stream, block: usize) -> Option<Reduction<'_>> {
+    let name = &stream.blocks.get(block)?.name;
+    reductions(stream).find(|r| r.block.name == *name)
 }
 
 fn reductions(stream: &Stream) -> impl Iterator<Item = Reduction<'_>> {
@@ -112,14 +124,14 @@ pub(super) struct Split<'p> {
 impl Split<'_> {
     /// How the rows of a block are split; `None` where it is no reduction, or its rows stay whole.
     pub fn parting(self, stream: &Stream, block: usize) -> Option<Parting> {
-        let name = &stream.blocks.get(block)?.name;
-        let r = reductions(stream).find(|r| r.block.name == *name)?;
+        let r = reduction(stream, block)?;
         let splits = match self.only {
-            Some(plan) => plan.kernels.iter().flat_map(KernelPlan::blocks).any(|b| b.strip_suffix("_rf") == Some(name)),
+            Some(plan) => {
+                plan.kernels.iter().flat_map(KernelPlan::blocks).any(|b| b.strip_suffix("_rf") == Some(&r.block.name))
+            }
             None => r.fits(self.parts),
         };
-        let each = r.outer == self.parts.number;
-        splits.then(|| Parting { block: name.clone(), reduced: r.reduced, columns: r.columns, each })
+        splits.then(|| r.parting(self.parts.number))
     }
 }
 
@@ -217,6 +229,15 @@ fn cascade_calls(cascade: &Cascade, parts: i64, number: usize) -> Vec<Call> {
     out
 }
 
+/// The blocks that a cascade touches: what is split, what is inlined, and what reads that.
+pub(super) fn touched(stream: &Stream, cascade: &Cascade) -> Vec<usize> {
+    let goes = |at: usize| cascade.inlined.iter().any(|i| i.block == stream.blocks[at].name);
+    let split = |at: usize| cascade.partings.iter().any(|p| p.block == stream.blocks[at].name);
+    let all = 0..stream.blocks.len();
+    let reads = |at: usize| (0..at).any(|maker| goes(maker) && stream.reads_from(at, maker));
+    all.filter(|at| split(*at) || goes(*at) || reads(*at)).collect()
+}
+
 /// The later reductions of a program that can use the parts of this one, and what is inlined for it; none where there are none.
 pub(super) fn cascade(programs: &mut Programs, program: usize, block: usize, split: Split<'_>) -> Option<Cascade> {
     let stream = programs.stream(program)?.clone();
@@ -225,7 +246,8 @@ pub(super) fn cascade(programs: &mut Programs, program: usize, block: usize, spl
     for later in block + 1..stream.blocks.len() {
         let Some(parting) = rows(later) else { continue };
         let longer = with(&found, &stream, (block, later), parting);
-        if programs.whole(program, &cascade_calls(&longer, split.parts.number, 0)).is_some() {
+        let calls = cascade_calls(&longer, split.parts.number, 0);
+        if programs.next(program, &touched(&stream, &longer), &calls).is_some() {
             found = longer;
         }
     }
@@ -247,12 +269,11 @@ pub fn why_not_cascaded(program: &Program, stream: &Stream) -> Option<String> {
     for block in 0..stream.blocks.len() {
         for later in block + 1..stream.blocks.len() {
             let parts = |block: usize| {
-                let r = reductions(stream).find(|r| r.block.name == stream.blocks[block].name)?;
-                (!r.columns && r.outer > 1).then_some(())?;
-                let each = Parting { block: r.block.name.clone(), reduced: r.reduced, columns: false, each: false };
-                Some((each, (2..=r.outer.min(MOST_PARTS)).find(|parts| r.outer % parts == 0)?))
+                let r = reduction(stream, block).filter(|r| !r.columns)?;
+                let number = (2..=r.outer.min(MOST_PARTS)).find(|parts| r.outer % parts == 0)?;
+                Some((number, r.parting(number)))
             };
-            let (Some((first, number)), Some((second, _))) = (parts(block), parts(later)) else { continue };
+            let (Some((number, first)), Some((_, second))) = (parts(block), parts(later)) else { continue };
             let alone = Cascade { inlined: Vec::new(), partings: vec![first] };
             let calls = cascade_calls(&with(&alone, stream, (block, later), second), number, 0);
             let mut state = Replay::strict(program).ok()?;
@@ -264,18 +285,15 @@ pub fn why_not_cascaded(program: &Program, stream: &Stream) -> Option<String> {
 
 /// The maps that read what one block makes, and that another reads, be it by way of other maps.
 fn between(stream: &Stream, from: usize, to: usize) -> impl Iterator<Item = String> + '_ {
-    let reads = |block: usize, other: usize| {
-        stream.blocks[block].reads.iter().any(|r| r.buffer == stream.blocks[other].write.buffer)
-    };
     let (mut after, mut before) = (vec![from], vec![to]);
     let maps: Vec<usize> = (from + 1..to).filter(|at| stream.blocks[*at].kind == BlockKind::Map).collect();
     for map in &maps {
-        if after.iter().any(|other| reads(*map, *other)) {
+        if after.iter().any(|other| stream.reads_from(*map, *other)) {
             after.push(*map);
         }
     }
     for map in maps.iter().rev() {
-        if before.iter().any(|other| reads(*other, *map)) {
+        if before.iter().any(|other| stream.reads_from(*other, *map)) {
             before.push(*map);
         }
     }

@@ -3,7 +3,7 @@
 //! stayed before it, or begins another. What is left then knows nothing of how it came about, so that different ways meet there.
 use super::blocks::{begins_kernel, is_kernel, only_plainly, others, MOST_BLOCKS};
 use super::programs::Programs;
-use super::steps::{calls, calls_of, cascade, Split};
+use super::steps::{calls, calls_of, cascade, touched, Split};
 use super::StreamMenu;
 use crate::space::nests::{parts, times_loaded};
 use satune_ir::term::stream::{
@@ -127,13 +127,17 @@ impl Source<'_> {
     /// Finds the reductions whose parts, split so, later ones can use; and offers that where there are any.
     pub fn find_cascades(&mut self, parts: RowParts, programs: &mut Programs) {
         let split = self.split(parts);
+        // What can be in so many parts can be in half as many, where that was asked.
+        let half = RowParts { number: parts.number / 2, ..parts };
+        let among = self.cascades.get(&half).filter(|_| parts.number % 2 == 0);
         let blocks = self.stream.blocks.iter().enumerate();
+        let blocks = blocks.filter(|(_, b)| among.is_none_or(|among| among.contains(&b.name)));
         let found = blocks.filter(|(at, _)| cascade(programs, 0, *at, split).is_some());
         let found: BTreeSet<String> = found.map(|(_, b)| b.name.clone()).collect();
         if !found.is_empty() {
             self.parts.push(parts);
-            self.cascades.insert(parts, found);
         }
+        self.cascades.insert(parts, found);
     }
 
     /// All works, with these blocks left to plain kernels, the second ones where rows stay whole; and whether there is a schedule
@@ -433,9 +437,9 @@ impl<'a> Explorer<'a> {
 
     /// A block, and those that read what it writes.
     fn with_readers(&self, work: usize, block: usize) -> Vec<usize> {
-        let blocks = &self.works[work].blocks;
-        let reads = |at: &usize| blocks[*at].reads.iter().any(|r| r.buffer == blocks[block].write.buffer);
-        [block].into_iter().chain((block + 1..blocks.len()).filter(reads)).collect()
+        let stream = &self.works[work];
+        let reads = |at: &usize| stream.reads_from(*at, block);
+        [block].into_iter().chain((block + 1..stream.blocks.len()).filter(reads)).collect()
     }
 
     /// That a block is inlined, where the plan, if there is one, has it.
@@ -525,18 +529,18 @@ impl<'a> Explorer<'a> {
     fn parted(&mut self, work: usize, kept: usize, how: &How) -> Option<usize> {
         let Rest { program, mut facts } = self.rests[&work].clone();
         let calls = calls_of(how, facts.parts.number, 0);
-        let (made, partings) = match how {
+        let (involved, partings) = match how {
             How::Inline(_) => return None,
-            How::Part(parting) => (self.programs.next(program, &[kept], &calls)?, std::slice::from_ref(parting)),
+            How::Part(parting) => (vec![kept], std::slice::from_ref(parting)),
             How::Cascade(cascade) => {
                 self.inlines(program, &mut facts, &cascade.inlined)?;
-                (self.programs.whole(program, &calls)?, &cascade.partings[..])
+                (touched(&self.works[work], cascade), &cascade.partings[..])
             }
         };
+        let made = self.programs.next(program, &involved, &calls)?;
         let next = self.programs.stream(made)?.clone();
         let old = &self.works[work].blocks;
-        let parting = |name: &String| partings.iter().find(|p| p.block == *name);
-        let is_part = |name: &String| parting(name).is_some() || old.iter().all(|b| b.name != *name);
+        let is_part = |name: &String| partings.iter().any(|p| p.block == *name) || old.iter().all(|b| b.name != *name);
         let columns = partings.iter().any(|p| p.columns);
         for (at, block) in next.blocks.iter().enumerate().filter(|(_, b)| is_part(&b.name)) {
             facts.parted.insert(block.name.clone());

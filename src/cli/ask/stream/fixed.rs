@@ -1,7 +1,7 @@
 //! What a question fixes of a streaming schedule, and which programs of a space keep to it.
 use crate::cli::ask::{fixed, Fixes};
 use egg::Id;
-use satune_ir::term::stream::{How, KernelPlan, RowPlace, Sharing, Step, Stream, StreamPlan, StreamTerm};
+use satune_ir::term::stream::{How, KernelPlan, RowParts, RowPlace, Sharing, Step, Stream, StreamPlan, StreamTerm};
 use satune_ir::term::{Schedule, Space};
 
 /// How a kernel runs.
@@ -132,6 +132,11 @@ impl Kernel {
 }
 
 impl Fixed {
+    /// Whether rows may be split so.
+    pub fn splits(&self, parts: RowParts) -> bool {
+        self.parts.is_none_or(|p| p == parts.number) && self.cascaded.is_none_or(|c| c == parts.cascaded)
+    }
+
     /// Every decision of a plan.
     pub fn of(plan: &StreamPlan) -> Fixed {
         let cascaded = (plan.parts > 1).then_some(plan.cascaded);
@@ -200,10 +205,7 @@ impl Fixes for Fixed {
             StreamTerm::Keep { at, .. } => {
                 return stream.blocks.get(usize::from(at.kept)).is_none_or(|b| decided(&b.name, false));
             }
-            StreamTerm::Parts { parts, .. } => {
-                return self.parts.is_none_or(|p| p == parts.number)
-                    && self.cascaded.is_none_or(|c| c == parts.cascaded)
-            }
+            StreamTerm::Parts { parts, .. } => return self.splits(*parts),
             StreamTerm::Then { at, .. } | StreamTerm::Last { at, .. } => {
                 let names: Vec<&str> = stream.blocks.iter().take(at.kept.into()).map(|b| b.name.as_str()).collect();
                 let together = self.kernels.iter().filter_map(|(_, k)| k.blocks.as_ref()).all(|wanted| {

@@ -105,10 +105,7 @@ pub(super) fn broken(fixed: &Fixed, problem: &StreamProblem, gpu: &Descriptor) -
     }
     // The blocks that are asked about, as far as it is said; else the source's.
     let inlined = |inlining: &Inlining| fixed.inlined.iter().any(|(b, inlined)| *inlined && *b == inlining.block);
-    let asked = |parts: &RowParts| {
-        fixed.parts.unwrap_or(1) == parts.number && fixed.cascaded.is_none_or(|cascaded| cascaded == parts.cascaded)
-    };
-    let parts = streams.roots.iter().map(|(parts, _)| *parts).find(asked);
+    let parts = streams.roots.iter().map(|(parts, _)| *parts).find(|parts| fixed.splits(*parts));
     let way = parts.and_then(|parts| streams.way(parts, &inlined, &mut |_| true));
     let stream = &way.map_or_else(|| streams.whole().clone(), |way| streams.joined(&way.kernels));
     if fixed.one {
