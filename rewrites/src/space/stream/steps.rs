@@ -246,6 +246,9 @@ pub(super) fn cascade(programs: &mut Programs, program: usize, block: usize, spl
     for later in block + 1..stream.blocks.len() {
         let Some(parting) = rows(later) else { continue };
         let longer = with(&found, &stream, (block, later), parting);
+        if waits(&stream, &longer, block, later) {
+            continue;
+        }
         let calls = cascade_calls(&longer, split.parts.number, 0);
         if programs.next(program, &touched(&stream, &longer), &calls).is_some() {
             found = longer;
@@ -261,6 +264,23 @@ fn with(found: &Cascade, stream: &Stream, (block, later): (usize, usize), partin
     out.inlined.extend(between.map(|block| Inlining { block, reverse: false }));
     out.partings.push(parting);
     out
+}
+
+/// Whether a later reduction, or a map that is inlined for it, reads the whole rows of one that reads the first: all of the first's
+/// parts have been read by then.
+fn waits(stream: &Stream, cascade: &Cascade, block: usize, later: usize) -> bool {
+    let name = |at: usize| &stream.blocks[at].name;
+    let parts = |at: usize| cascade.partings.iter().any(|p| p.block == *name(at));
+    let goes = |at: usize| cascade.inlined.iter().any(|i| i.block == *name(at));
+    let mut after = vec![block];
+    for at in block + 1..later {
+        if after.iter().any(|maker| stream.reads_from(at, *maker)) {
+            after.push(at);
+        }
+    }
+    let mut whole = after.into_iter().filter(|at| stream.blocks[*at].sums && !parts(*at));
+    let readers: Vec<usize> = (block + 1..=later).filter(|at| *at == later || goes(*at)).collect();
+    whole.any(|maker| readers.iter().any(|at| stream.reads_from(*at, maker)))
 }
 
 /// Why no reduction of a program can use the parts of another, in the primitives' words; `None` where one can.
