@@ -49,6 +49,18 @@ pub struct Cascade {
     pub partings: Vec<Parting>,
 }
 
+impl Cascade {
+    /// Whether a block is inlined for it.
+    pub fn inlines(&self, block: &str) -> bool {
+        self.inlined.iter().any(|i| i.block == block)
+    }
+
+    /// Whether it splits the rows of a block.
+    pub fn splits(&self, block: &str) -> bool {
+        self.partings.iter().any(|p| p.block == block)
+    }
+}
+
 /// What makes other blocks of some, with the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {

@@ -231,11 +231,10 @@ fn cascade_calls(cascade: &Cascade, parts: i64, number: usize) -> Vec<Call> {
 
 /// The blocks that a cascade touches: what is split, what is inlined, and what reads that.
 pub(super) fn touched(stream: &Stream, cascade: &Cascade) -> Vec<usize> {
-    let goes = |at: usize| cascade.inlined.iter().any(|i| i.block == stream.blocks[at].name);
-    let split = |at: usize| cascade.partings.iter().any(|p| p.block == stream.blocks[at].name);
-    let all = 0..stream.blocks.len();
+    let goes = |at: usize| cascade.inlines(&stream.blocks[at].name);
     let reads = |at: usize| (0..at).any(|maker| goes(maker) && stream.reads_from(at, maker));
-    all.filter(|at| split(*at) || goes(*at) || reads(*at)).collect()
+    let all = 0..stream.blocks.len();
+    all.filter(|at| cascade.splits(&stream.blocks[*at].name) || goes(*at) || reads(*at)).collect()
 }
 
 /// The later reductions of a program that can use the parts of this one, and what is inlined for it; none where there are none.
@@ -260,7 +259,7 @@ pub(super) fn cascade(programs: &mut Programs, program: usize, block: usize, spl
 /// The same with a later reduction.
 fn with(found: &Cascade, stream: &Stream, (block, later): (usize, usize), parting: Parting) -> Cascade {
     let mut out = found.clone();
-    let between = between(stream, block, later).filter(|name| found.inlined.iter().all(|i| i.block != *name));
+    let between = between(stream, block, later).filter(|name| !found.inlines(name));
     out.inlined.extend(between.map(|block| Inlining { block, reverse: false }));
     out.partings.push(parting);
     out
@@ -269,18 +268,23 @@ fn with(found: &Cascade, stream: &Stream, (block, later): (usize, usize), partin
 /// Whether a later reduction, or a map that is inlined for it, reads the whole rows of one that reads the first: all of the first's
 /// parts have been read by then.
 fn waits(stream: &Stream, cascade: &Cascade, block: usize, later: usize) -> bool {
-    let name = |at: usize| &stream.blocks[at].name;
-    let parts = |at: usize| cascade.partings.iter().any(|p| p.block == *name(at));
-    let goes = |at: usize| cascade.inlined.iter().any(|i| i.block == *name(at));
-    let mut after = vec![block];
-    for at in block + 1..later {
-        if after.iter().any(|maker| stream.reads_from(at, *maker)) {
-            after.push(at);
+    let whole = |at: &usize| stream.blocks[*at].sums && !cascade.splits(&stream.blocks[*at].name);
+    let reads = |at: usize, maker: usize| {
+        stream.reads_from(at, maker) && (at == later || cascade.inlines(&stream.blocks[at].name))
+    };
+    let mut makers = after(stream, block, block + 1..later).into_iter().filter(whole);
+    makers.any(|maker| (maker + 1..=later).any(|at| reads(at, maker)))
+}
+
+/// A block, and those of some that read it, be it by way of each other.
+fn after(stream: &Stream, from: usize, among: impl IntoIterator<Item = usize>) -> Vec<usize> {
+    let mut out = vec![from];
+    for at in among {
+        if out.iter().any(|maker| stream.reads_from(at, *maker)) {
+            out.push(at);
         }
     }
-    let mut whole = after.into_iter().filter(|at| stream.blocks[*at].sums && !parts(*at));
-    let readers: Vec<usize> = (block + 1..=later).filter(|at| *at == later || goes(*at)).collect();
-    whole.any(|maker| readers.iter().any(|at| stream.reads_from(*at, maker)))
+    out
 }
 
 /// Why no reduction of a program can use the parts of another, in the primitives' words; `None` where one can.
@@ -305,13 +309,8 @@ pub fn why_not_cascaded(program: &Program, stream: &Stream) -> Option<String> {
 
 /// The maps that read what one block makes, and that another reads, be it by way of other maps.
 fn between(stream: &Stream, from: usize, to: usize) -> impl Iterator<Item = String> + '_ {
-    let (mut after, mut before) = (vec![from], vec![to]);
     let maps: Vec<usize> = (from + 1..to).filter(|at| stream.blocks[*at].kind == BlockKind::Map).collect();
-    for map in &maps {
-        if after.iter().any(|other| stream.reads_from(*map, *other)) {
-            after.push(*map);
-        }
-    }
+    let (after, mut before) = (after(stream, from, maps.iter().copied()), vec![to]);
     for map in maps.iter().rev() {
         if before.iter().any(|other| stream.reads_from(*other, *map)) {
             before.push(*map);
