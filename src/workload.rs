@@ -13,6 +13,7 @@ use satune_ir::{DType, Program};
 use satune_rewrites::space::stream::trace as stream_trace;
 use satune_rewrites::space::Fuel;
 use satune_rewrites::Trace;
+use std::time::Duration;
 
 /// Registers that resident blocks must leave for each that the model counts, before a compiler is asked for these blocks. It
 /// takes what it is told as an aim: of 120 kernels for sm_70, sm_75 and sm_90 those that spilled only when asked had less.
@@ -88,6 +89,8 @@ pub struct Asked {
     pub given: Option<GivenSchedule>,
     /// The program as it was given, where another one of the same meaning is explored.
     pub source: Option<Box<Program>>,
+    /// What it took to encode it: to find the programs that primitives make of it, each checked as it was made.
+    pub encoding: Duration,
 }
 
 /// A program to be scheduled.

@@ -23,17 +23,18 @@ mod table;
 mod torch;
 mod watch;
 
-use crate::explore::{self, ExploreError};
+use crate::explore::ExploreError;
 use crate::source::{self, Work};
-use crate::streaming;
+use crate::workload::Explorable;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
-use satune_ir::term::StoppedBy;
+use satune_ir::term::{SaturationReport, StoppedBy};
 use satune_rewrites::intrinsics;
 use satune_rewrites::space::Fuel;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Explores GPU schedules by equality saturation.
 #[derive(Parser)]
@@ -385,34 +386,40 @@ fn run(what: What) -> Outcome {
 fn count(target: &Target, json: bool) -> Outcome {
     let (work, gpu) = work(target)?;
     let fuel = target.size.fuel();
-    let (name, total, report) = match work {
-        Work::Contraction(problem) => {
-            let space = explore::space_while(&problem, &gpu, fuel, &|_| true)?;
-            (problem.name, Counts::of(&space).total(), space.report)
-        }
-        Work::Streams(problem) => {
-            let space = streaming::space_while(&problem, &gpu, fuel, &|_| true)?;
-            (problem.name, Counts::of(&space).total(), space.report)
-        }
+    fn of<W: Explorable>(
+        problem: &W,
+        gpu: &Descriptor,
+        fuel: Fuel,
+    ) -> Result<(String, SaturationReport, f64), Failure> {
+        let start = Instant::now();
+        let space = problem.space_while(gpu, fuel, &|_| true)?;
+        let saturate_s = start.elapsed().as_secs_f64();
+        Ok((Counts::of(&space).total().to_string(), space.report, saturate_s))
+    }
+    let (total, report, saturate_s) = match &work {
+        Work::Contraction(problem) => of(&**problem, &gpu, fuel)?,
+        Work::Streams(problem) => of(&**problem, &gpu, fuel)?,
     };
+    let (name, encode_s) = (work.workload().name(), work.workload().asked().encoding.as_secs_f64());
     let saturated = report.stopped_by == StoppedBy::Saturated;
     if json {
         return print_json(&serde_json::json!({
             "operator": name,
             "gpu": gpu.name,
-            "schedules": total.to_string(),
+            "schedules": total,
             "saturated": saturated,
             "enodes": report.nodes,
             "eclasses": report.classes,
-            "saturate_s": report.time.as_secs_f64(),
+            "encode_s": encode_s,
+            "saturate_s": saturate_s,
         }));
     }
     print(&format!(
-        "{total} schedules in {} e-nodes and {} e-classes, {} in {:.2} s\n",
+        "{total} schedules in {} e-nodes and {} e-classes, {}{} in {saturate_s:.2} s\n",
         report.nodes,
         report.classes,
+        table::encoded(encode_s),
         if saturated { "saturated" } else { "a part of the space: it outgrew --fuel" },
-        report.time.as_secs_f64()
     ))
 }
 

@@ -155,6 +155,14 @@ fn few(names: &[String]) -> String {
     }
 }
 
+/// What it took to find the programs that primitives make of the source, where that is seen; the sentence goes on.
+pub(super) fn encoded(seconds: f64) -> String {
+    if seconds < 0.005 {
+        return String::new();
+    }
+    format!("encoded in {seconds:.2} s, ")
+}
+
 /// The ranked candidates.
 pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder: &Path) -> String {
     let problem = work.workload();
@@ -166,11 +174,12 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
         some => format!("{} schedules so far", large(some)),
     };
     let mut out = format!(
-        "{} on {}{}\n{counted} in {} e-nodes, {} in {:.2} s, extracted in {:.2} s ({})\n",
+        "{} on {}{}\n{counted} in {} e-nodes, {}{} in {:.2} s, extracted in {:.2} s ({})\n",
         report.operator,
         report.gpu,
         meaning(problem),
         space.enodes,
+        encoded(space.encode_s),
         if saturated { "saturated".into() } else { format!("saturation ended at its limit ({})", space.stopped_by) },
         space.saturate_s,
         space.extract_s,

@@ -251,6 +251,7 @@ pub fn explore_on<W: Explorable>(
             schedules: schedules.unwrap_or_default(),
             enodes: space.report.nodes,
             eclasses: space.report.classes,
+            encode_s: problem.asked().encoding.as_secs_f64(),
             saturate_s,
             extract_s: list.time.as_secs_f64(),
             simulate_s: found.simulate_s + vet.times.simulate.as_secs_f64(),

@@ -227,6 +227,8 @@ pub struct SpaceReport {
     pub schedules: String,
     pub enodes: usize,
     pub eclasses: usize,
+    #[serde(default)]
+    pub encode_s: f64,
     pub saturate_s: f64,
     pub extract_s: f64,
     pub simulate_s: f64,

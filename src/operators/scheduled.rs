@@ -14,7 +14,7 @@ pub fn of_scheduled(program: &Program) -> Option<Problem> {
         let plan = read_plan(program, &problem.program, &problem.contraction).ok()?;
         let note = format!("the program is scheduled already: explored is {}, whose schedule it is", problem.name);
         let given = Some(GivenSchedule::Plan(Box::new(plan)));
-        Some(Problem { asked: Asked { notes: vec![note], given, source: None }, ..problem })
+        Some(Problem { asked: Asked { notes: vec![note], given, ..problem.asked }, ..problem })
     };
     with_parameters_of(program)?.iter().filter_map(|text| parse(text).ok()).find_map(leading_there)
 }

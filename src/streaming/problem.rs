@@ -11,6 +11,7 @@ use satune_ir::{tvmscript, Program};
 use satune_rewrites::space::stream::{streams, streams_of, StreamError};
 use satune_rewrites::space::BY_ITSELF;
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 /// Longest axis.
 pub const LONGEST: i64 = 1 << 28;
@@ -96,7 +97,9 @@ impl StreamProblem {
     /// # Errors
     /// [`NotStreaming`].
     pub fn of_program(name: &str, program: Program) -> Result<StreamProblem, NotStreaming> {
+        let start = Instant::now();
         let streams = streams(&program)?;
+        let encoding = start.elapsed();
         let blocks = &streams.whole().blocks;
         if let Some(long) = blocks.iter().flat_map(|b| &b.iters).find(|i| i.extent > LONGEST) {
             return Err(NotStreaming::Extent { axis: long.name.clone(), extent: long.extent });
@@ -131,7 +134,7 @@ impl StreamProblem {
             script: tvmscript::print(&program),
             program,
             streams,
-            asked: Asked { notes, ..Asked::default() },
+            asked: Asked { notes, encoding, ..Asked::default() },
         };
         problem.lowers()?;
         Ok(problem)
