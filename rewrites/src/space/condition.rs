@@ -109,9 +109,7 @@ impl Condition {
             Condition::StripFits => "the strips fit in shared memory",
             Condition::SharedFits => "what is staged fits in shared memory with all its buffers",
             Condition::SwizzleRows => "a swizzled row has a power of two of 16-byte chunks, two at least",
-            Condition::SwizzleParts => {
-                "swizzled rows begin at whole ones: tiles end with their part of k, or, where rows run across k, with the matrix"
-            }
+            Condition::SwizzleParts => "swizzled rows along k begin at whole ones: tiles end with their part of k",
             Condition::OverlapStaged => "an overlapped k loop copies tiles to shared memory",
             Condition::AsyncBytes => "cp.async moves 4 bytes at least",
             Condition::AsyncRows => "what cp.async moves at once is contiguous in shared memory too",

@@ -265,8 +265,7 @@ impl Asked<'_> {
                 if row.is_some() {
                     swizzle_rows(side, info, layout, [row.unwrap_or(1); 2])?;
                 }
-                let over = spatial.is_some_and(|tile| self.c.extent(side.spatial()) % tile.max(1) != 0);
-                swizzle_parts(side, layout, cut_at(k), over)?;
+                swizzle_parts(side, layout, cut_at(k))?;
                 match k.filter(|_| o.hoisted == Some(true)) {
                     // Which layout strips have depends on their length alone.
                     Some(k) => strip_offered(side, info, layout, [spatial.unwrap_or(1), k]),

@@ -369,13 +369,13 @@ impl Uses<'_> {
                 .zip(&varying)
                 .filter(|(a, _)| pick(a))
                 .map(|(a, form)| self.bounds(a, form))
-                .reduce(|(a, b), (c, e)| (a.min(c), b.max(e)))
+                .reduce(around)
         };
         let Some((lo, hi)) = hull(&|_| true) else { return Ok(None) };
         let written = hull(&|a| a.write).unwrap_or((lo, hi));
         let read = hull(&|a| !a.write).unwrap_or(written);
         let covered = written.0 <= read.0 && read.1 <= written.1 && self.permuted_covered(d, serial);
-        if !serial.is_empty() && !covered && !self.written_in_place(&varying) {
+        if !serial.is_empty() && !covered && !self.written_in_place(&varying, d, serial) {
             return Ok(None);
         }
         if hi.saturating_sub(lo) >= 1 << 40 {
@@ -392,21 +392,33 @@ impl Uses<'_> {
     }
 
     /// Whether what is read, under all guards, is written under all guards while the loops stand still: then nothing is kept
-    /// for later iterations, even if guards that go let reads reach further.
-    fn written_in_place(&self, varying: &[Linear]) -> bool {
-        let hull = |write: bool| {
-            self.accesses
-                .iter()
-                .zip(varying)
-                .filter(|(a, _)| a.write == write)
-                .map(|(a, form)| range_of_parts(form, &a.leaf.guards, &self.nest.ranges))
-                .reduce(|(a, b), (c, e)| (a.min(c), b.max(e)))
+    /// for later iterations, even if guards that go let reads reach further. Where all is permuted, guards are on what is
+    /// permuted: the bounds of an xor under them say little.
+    fn written_in_place(&self, varying: &[Linear], d: usize, serial: &HashSet<VarId>) -> bool {
+        let ranges = &self.nest.ranges;
+        let covered = |forms: &[Linear], joined: bool| {
+            let hull = |write: bool| {
+                let one = |(a, form): (&Access, &Linear)| match joined {
+                    true if write && !apart(form) => NOTHING,
+                    true => {
+                        let guards: Vec<Pred> =
+                            a.leaf.guards.iter().map(|p| p.map(&mut |l| l.joined(ranges))).collect();
+                        range_of_parts(form, &guards, ranges)
+                    }
+                    false => range_of_parts(form, &a.leaf.guards, ranges),
+                };
+                self.accesses.iter().zip(forms).filter(|(a, _)| a.write == write).map(one).reduce(around)
+            };
+            covers(hull(true), hull(false))
         };
-        match (hull(true), hull(false)) {
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(written), Some(read)) => written.0 <= read.0 && read.1 <= written.1,
-        }
+        let plain: Option<Vec<Linear>> = self.accesses.iter().map(|a| self.permuted(a, d, serial)).collect();
+        covered(varying, false) || plain.is_some_and(|plain| covered(&plain, true))
+    }
+
+    /// What varies of an index that is permuted within its dimension, as it was before; none where it is not permuted.
+    fn permuted(&self, access: &Access, d: usize, serial: &HashSet<VarId>) -> Option<Linear> {
+        let plain = access.at[d].without_xor()?;
+        Some(plain.partition(&|atom| self.fixed(atom, serial)).1.joined(&self.nest.ranges))
     }
 
     /// The bounds of an xor are those of all that it could be: what is permuted, on its left side, has to be covered too.
@@ -416,19 +428,12 @@ impl Uses<'_> {
                 .iter()
                 .filter(|a| a.write == write)
                 .filter_map(|a| {
-                    let plain = a.at[d].without_xor()?;
-                    let form = plain.partition(&|atom| self.fixed(atom, serial)).1.joined(&self.nest.ranges);
-                    // Of terms that move together the bounds are no values: `x // 2 * 2 + x % 2` of x < 15 has no 15.
-                    let bounds = if write && !apart(&form) { (1, 0) } else { self.bounds(a, &form) };
-                    Some(bounds)
+                    let form = self.permuted(a, d, serial)?;
+                    Some(if write && !apart(&form) { NOTHING } else { self.bounds(a, &form) })
                 })
-                .reduce(|(a, b), (c, e)| (a.min(c), b.max(e)))
+                .reduce(around)
         };
-        match (hull(true), hull(false)) {
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(written), Some(read)) => written.0 <= written.1 && written.0 <= read.0 && read.1 <= written.1,
-        }
+        covers(hull(true), hull(false))
     }
 
     /// Bounds of what an access touches. Guards that stay conditions count; those on an index of the statement, and others that may go
@@ -463,6 +468,23 @@ impl Uses<'_> {
             read: names(&other.at[d]),
             written: names(&self.accesses.first()?.at[d]),
         })
+    }
+}
+
+/// Bounds of no value: of terms that move together bounds are no values: `x // 2 * 2 + x % 2` of x < 15 has no 15.
+const NOTHING: (i64, i64) = (1, 0);
+
+/// Bounds around two.
+fn around(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
+    (a.0.min(b.0), a.1.max(b.1))
+}
+
+/// Whether what is written, where something is, covers what is read.
+fn covers(written: Option<(i64, i64)>, read: Option<(i64, i64)>) -> bool {
+    match (written, read) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(written), Some(read)) => written.0 <= written.1 && written.0 <= read.0 && read.1 <= written.1,
     }
 }
 

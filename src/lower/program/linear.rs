@@ -416,14 +416,27 @@ impl Linear {
                     }
                 }
                 Atom::Mod(whole, d) => {
+                    // `x % f // q % d` is a remainder of the quotient, too.
+                    if let ([(Atom::Div(l, q), 1)], 0) = (whole.terms.as_slice(), whole.constant) {
+                        if let ([(Atom::Mod(x, f), 1)], 0) = (l.terms.as_slice(), l.constant) {
+                            if f % q.saturating_mul(*d) == 0 {
+                                return Some(instead(&[term], &x.divided(*q, ranges).remainder(*d, ranges), *c));
+                            }
+                        }
+                    }
                     let above = self.terms.iter().filter(|(_, of)| *of == c.saturating_mul(*d));
                     let mut joined = above.filter_map(|other| match &other.0 {
                         Atom::Div(l, by) if by % d == 0 && l.divided(by / d, ranges) == **whole => {
                             Some((other, (**whole).clone()))
                         }
                         // The digits above, up to another modulus.
-                        Atom::Mod(l, by) if whole.divided(*d, ranges) == **l => {
-                            Some((other, whole.remainder(d.saturating_mul(*by), ranges)))
+                        Atom::Mod(l, by) => {
+                            let all = match whole.divided(*d, ranges) == **l {
+                                true => Some((**whole).clone()),
+                                // Multiples of `d` do not show in the digit.
+                                false => l.scaled(*d).plus(&Linear::atom(atom.clone()), 1).joined_once(ranges),
+                            };
+                            Some((other, all?.remainder(d.saturating_mul(*by), ranges)))
                         }
                         _ => None,
                     });

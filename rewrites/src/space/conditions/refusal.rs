@@ -64,11 +64,10 @@ pub enum Refusal {
     )]
     SwizzleRows { side: Side, row: i64, bytes: i64 },
     #[error(
-        "transform_layout: xor of {side} {} k, but tiles along k reach into the next part of k, {}",
-        if *across { "across" } else { "along" },
-        if *across { "and over the edge of the matrix" } else { "where a tile begins between two swizzled rows" }
+        "transform_layout: xor of {side} along k, but tiles along k reach into the next part of k, where a tile begins between \
+         two swizzled rows"
     )]
-    SwizzleParts { side: Side, across: bool },
+    SwizzleParts { side: Side },
     #[error(
         "cache_read shared above k: a strip of {side} {}; no other layout is offered",
         if *.along_k {

@@ -51,10 +51,9 @@ pub fn swizzle_rows(side: Side, operand: &OperandInfo, layout: StagedLayout, [sp
 }
 
 /// Swizzled rows along k begin at a whole row of the operand, so that the xor stays inside the tile. Where tiles reach into the next
-/// part of k (`cut`), those of the next part begin between two. Where they also reach over the edge of the matrix (`over`), lowering cannot
-/// tell which elements of rows across k are read.
-pub fn swizzle_parts(side: Side, layout: StagedLayout, cut: bool, over: bool) -> Held {
-    unless(!layout.swizzle || !cut || (layout.k_major && !over), Refusal::SwizzleParts { side, across: layout.k_major })
+/// part of k (`cut`), those of the next part begin between two.
+pub fn swizzle_parts(side: Side, layout: StagedLayout, cut: bool) -> Held {
+    unless(!layout.swizzle || !cut || layout.k_major, Refusal::SwizzleParts { side })
 }
 
 /// All layouts that [`layout_offered`] takes.

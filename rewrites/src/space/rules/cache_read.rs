@@ -9,10 +9,9 @@ use satune_ir::term::{strip_length, Axis, Pipe, Place, Side, Stage, StagedLayout
 /// Layouts that a tile of an operand may take in shared memory. `cut`: tiles reach into the next part of k.
 fn layouts(engine: &Engine<'_>, side: Side, extents: [i64; 2], cut: bool) -> Vec<StagedLayout> {
     let operand = engine.contraction.operand(side);
-    let over = engine.contraction.extent(side.spatial()) % extents[0] != 0;
     let swizzles = |l: &StagedLayout| {
         engine.holds(Condition::SwizzleRows, swizzle_rows(side, operand, *l, extents))
-            && engine.holds(Condition::SwizzleParts, swizzle_parts(side, *l, cut, over))
+            && engine.holds(Condition::SwizzleParts, swizzle_parts(side, *l, cut))
     };
     offered(side, operand).filter(swizzles).collect()
 }

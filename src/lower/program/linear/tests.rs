@@ -33,6 +33,13 @@ fn every_simplification_keeps_the_value() {
                 assert_eq!((value(&quotient), value(&rest)), (exact.div_euclid(d), exact.rem_euclid(d)));
                 assert!(lo <= value(&quotient) && value(&quotient) <= hi);
                 for (f, c) in [(2, 3), (5, 1), (d, 7)] {
+                    // The low digit has lost what is a multiple of `d` of the whole.
+                    let more = l.plus(&v(1), d * f);
+                    let both = more.divided(d, &ranges).remainder(f + 1, &ranges).scaled(d).plus(&rest, 1);
+                    let wrapped = (exact + d * f * y).rem_euclid(d * (f + 1));
+                    assert_eq!((value(&both), value(&both.joined(&ranges))), (wrapped, wrapped));
+                    let third = l.remainder(d * f * 3, &ranges).divided(d, &ranges).remainder(f, &ranges);
+                    assert_eq!(value(&third.joined(&ranges)), exact.div_euclid(d).rem_euclid(f));
                     let digits = quotient.divided(f, &ranges).scaled(c * d * f).plus(&rest, c);
                     let address = digits.plus(&quotient.remainder(f, &ranges), c * d);
                     assert_eq!(value(&address.joined(&ranges)), c * exact);
