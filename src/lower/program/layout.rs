@@ -392,8 +392,8 @@ impl Uses<'_> {
     }
 
     /// Whether what is read, under all guards, is written under all guards while the loops stand still: then nothing is kept
-    /// for later iterations, even if guards that go let reads reach further. Where all is permuted, guards are on what is
-    /// permuted: the bounds of an xor under them say little.
+    /// for later iterations, even if guards that go let reads reach further. Where all accesses are permuted, guards bound what is
+    /// permuted; of the xor itself they say little.
     fn written_in_place(&self, varying: &[Linear], d: usize, serial: &HashSet<VarId>) -> bool {
         let ranges = &self.nest.ranges;
         let covered = |forms: &[Linear], joined: bool| {
@@ -471,7 +471,7 @@ impl Uses<'_> {
     }
 }
 
-/// Bounds of no value: of terms that move together bounds are no values: `x // 2 * 2 + x % 2` of x < 15 has no 15.
+/// What is written for sure by terms that move together, whose bounds are no values: `x // 2 * 2 + x % 2` of x < 15 has no 15.
 const NOTHING: (i64, i64) = (1, 0);
 
 /// Bounds around two.

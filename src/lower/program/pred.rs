@@ -227,11 +227,11 @@ pub fn range_of_parts(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64,
         }
         let Some(factor) = form.times(e) else { continue };
         // `e` is the form over a number, in another shape: 2 w + l // 4 of 32 w + 4 l + r, over 16.
-        let over = |e: &Linear| {
+        let over = || {
             let quotient = form.divided(factor, ranges);
             quotient == *e || quotient.joined(ranges) == *e
         };
-        if factor > 1 && form.range(ranges).0 >= 0 && over(e) {
+        if factor > 1 && form.range(ranges).0 >= 0 && over() {
             hi = hi.min(bound.saturating_mul(factor).saturating_sub(1));
         }
         let most = (bound - 1).saturating_mul(factor);
