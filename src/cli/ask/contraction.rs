@@ -10,57 +10,6 @@ use satune_ir::term::{Schedule, Space, Term};
 use satune_rewrites::space::rules::tensor::TensorCores;
 use satune_rewrites::space::Menu;
 
-/// Leaves a decision free.
-type Release = fn(&mut Fixed);
-
-/// Every decision, by the word that names it.
-const RELEASES: [(&str, Release); 44] = [
-    ("what multiplies", |f| f.kind = None),
-    ("swapped", |f| f.swapped = None),
-    ("block", |f| f.block = None),
-    ("k", |f| f.k = None),
-    ("step", |f| f.step = None),
-    ("threads", |f| (f.threads, f.thread_grid) = (None, None)),
-    ("warps", |f| (f.warps, f.warps_m_outer) = (None, None)),
-    ("lanes", |f| (f.lanes, f.lanes_m_outer) = (None, None)),
-    ("vthreads", |f| (f.vthreads, f.vthreads_outside, f.vthreads_inside) = (None, None, None)),
-    ("registers", |f| (f.registers, f.registers_m_outer) = (None, None)),
-    ("stages", |f| f.stages = None),
-    ("split", |f| f.split = None),
-    ("order", |f| f.blocks_m_outer = None),
-    ("group", |f| f.group = None),
-    ("A", |f| (f.a, f.mma.ways[0]) = Default::default()),
-    ("B", |f| (f.b, f.mma.ways[1]) = Default::default()),
-    ("unroll", |f| f.unroll = None),
-    ("store", |f| f.store = None),
-    ("init", |f| f.init_hoisted = None),
-    ("accumulators", |f| f.accumulators = None),
-    ("instruction", |f| f.mma.instruction = None),
-    ("warp", |f| f.mma.warp = None),
-    ("order of warps", |f| f.mma.warps_m_outer = None),
-    ("tiles waited for", |f| f.mma.slack = None),
-    ("rolled", |f| f.mma.rolled = None),
-    ("instructions by rows or columns", |f| f.mma.columns = None),
-    ("straight or back and forth", |f| f.mma.serpentine = None),
-    ("two at once", |f| f.mma.pairs = None),
-    ("k upwards or downwards", |f| f.mma.descending = None),
-    ("C", |f| (f.mma.store, f.wgmma.store) = (None, None)),
-    ("resident", |f| f.mma.min_blocks = None),
-    ("columns of wgmma", |f| f.wgmma.n = None),
-    ("consumers", |f| (f.wgmma.consumers, f.wgmma.row_blocks) = (None, None)),
-    ("in turn", |f| f.wgmma.in_turn = None),
-    ("rows of consumers", |f| f.wgmma.row_blocks = None),
-    ("one after the other", |f| f.wgmma.by_rows = None),
-    ("freed", |f| f.wgmma.eager_release = None),
-    ("arrivals", |f| f.wgmma.arrive_per_warp = None),
-    ("grid", |f| f.wgmma.grid = None),
-    ("stream-k", |f| f.wgmma.stream_k = None),
-    ("cluster", |f| f.wgmma.cluster = None),
-    ("bytes to L2", |f| f.mma.ways.iter_mut().for_each(|w| w.prefetch = None)),
-    ("layouts", |f| f.mma.ways.iter_mut().for_each(|w| w.layout = None)),
-    ("sets of fragments", |f| f.mma.ways.iter_mut().for_each(|w| w.sets = None)),
-];
-
 impl Fixes for Fixed {
     type Term = Term;
 
@@ -73,12 +22,7 @@ impl Fixes for Fixed {
     }
 
     fn freer(&self) -> Vec<(String, Fixed)> {
-        let without = |(name, release): &(&str, Release)| {
-            let mut freer = self.clone();
-            release(&mut freer);
-            ((*name).to_string(), freer)
-        };
-        RELEASES.iter().map(without).collect()
+        Fixed::freer(self)
     }
 
     fn decisions(&self) -> Vec<(String, Fixed)> {

@@ -1,129 +1,128 @@
 //! The decisions of a product's schedule, one by one.
 use super::fixed::{Fixed, Operand};
-use super::tensor::{MmaFixed, Way, WgmmaFixed};
+use super::tensor::Way;
 
-/// A decision and the question that fixes it alone.
-type Decision = (&'static str, fn(&Fixed) -> Fixed);
-
-fn mma(own: MmaFixed) -> Fixed {
-    Fixed { mma: own, ..Fixed::default() }
+/// A part of a schedule that questions fix.
+struct Part {
+    /// The words that free it, alone or with others.
+    words: &'static [&'static str],
+    /// The decision that it is of; none where it follows from others.
+    decision: Option<&'static str>,
+    /// Leaves it free.
+    free: fn(&mut Fixed),
 }
 
-fn wgmma(own: WgmmaFixed) -> Fixed {
-    Fixed { wgmma: own, ..Fixed::default() }
+const fn part(words: &'static [&'static str], decision: &'static str, free: fn(&mut Fixed)) -> Part {
+    Part { words, decision: Some(decision), free }
 }
 
-/// Every decision, from the outside in.
-const DECISIONS: [Decision; 30] = [
-    ("what multiplies", |f| Fixed { kind: f.kind, ..Fixed::default() }),
-    ("instruction", |f| Fixed {
-        // Its name says what multiplies.
-        kind: f.mma.instruction.and(f.kind),
-        mma: MmaFixed { instruction: f.mma.instruction, ..MmaFixed::default() },
-        ..Fixed::default()
-    }),
-    ("operands swapped", |f| Fixed { swapped: f.swapped, ..Fixed::default() }),
-    ("parts of k", |f| Fixed { split: f.split, ..Fixed::default() }),
-    ("order of blocks", |f| Fixed { blocks_m_outer: f.blocks_m_outer, group: f.group, ..Fixed::default() }),
-    ("cluster", |f| wgmma(WgmmaFixed { cluster: f.wgmma.cluster, ..WgmmaFixed::default() })),
-    ("grid", |f| wgmma(WgmmaFixed { grid: f.wgmma.grid, stream_k: f.wgmma.stream_k, ..WgmmaFixed::default() })),
-    ("block tile", |f| Fixed { block: f.block, ..Fixed::default() }),
-    ("k tile", |f| Fixed { k: f.k, ..Fixed::default() }),
-    ("stages", |f| Fixed { stages: f.stages, ..Fixed::default() }),
-    ("k step", |f| Fixed { step: f.step, unroll: f.unroll, ..Fixed::default() }),
-    ("threads", |f| Fixed { threads: f.threads, ..Fixed::default() }),
-    ("warps", |f| Fixed { warps: f.warps, warps_m_outer: f.warps_m_outer, ..Fixed::default() }),
-    ("lanes", |f| Fixed { lanes: f.lanes, lanes_m_outer: f.lanes_m_outer, ..Fixed::default() }),
-    ("vthreads", |f| Fixed {
-        vthreads_outside: f.vthreads_outside,
-        vthreads_inside: f.vthreads_inside,
-        ..Fixed::default()
-    }),
-    ("registers", |f| Fixed { registers: f.registers, registers_m_outer: f.registers_m_outer, ..Fixed::default() }),
-    ("consumers", |f| {
-        wgmma(WgmmaFixed { consumers: f.wgmma.consumers, in_turn: f.wgmma.in_turn, ..WgmmaFixed::default() })
-    }),
-    ("warp tile", |f| mma(MmaFixed { warp: f.mma.warp, warps_m_outer: f.mma.warps_m_outer, ..MmaFixed::default() })),
-    ("order of instructions", |f| Fixed {
-        mma: MmaFixed {
-            columns: f.mma.columns,
-            serpentine: f.mma.serpentine,
-            pairs: f.mma.pairs,
-            descending: f.mma.descending,
-            ..MmaFixed::default()
-        },
-        wgmma: WgmmaFixed { by_rows: f.wgmma.by_rows, ..WgmmaFixed::default() },
-        ..Fixed::default()
-    }),
-    ("tiles waited for", |f| mma(MmaFixed { slack: f.mma.slack, rolled: f.mma.rolled, ..MmaFixed::default() })),
-    ("tile freed", |f| wgmma(WgmmaFixed { eager_release: f.wgmma.eager_release, ..WgmmaFixed::default() })),
-    ("arrivals", |f| wgmma(WgmmaFixed { arrive_per_warp: f.wgmma.arrive_per_warp, ..WgmmaFixed::default() })),
-    ("resident blocks asked for", |f| mma(MmaFixed { min_blocks: f.mma.min_blocks, ..MmaFixed::default() })),
-    ("A in shared memory", |f| Fixed { a: place(&f.a), mma: layouts(f, 0), ..Fixed::default() }),
-    ("B in shared memory", |f| Fixed { b: place(&f.b), mma: layouts(f, 1), ..Fixed::default() }),
-    ("copies of A", |f| Fixed { a: copies(&f.a), mma: ways(f, 0), ..Fixed::default() }),
-    ("copies of B", |f| Fixed { b: copies(&f.b), mma: ways(f, 1), ..Fixed::default() }),
-    ("fragments", |f| Fixed {
-        a: Operand { local: f.a.local, ..Operand::default() },
-        b: Operand { local: f.b.local, ..Operand::default() },
-        mma: MmaFixed {
-            ways: f.mma.ways.map(|w| Way { matrices: w.matrices, sets: w.sets, ..Way::default() }),
-            ..MmaFixed::default()
-        },
-        ..Fixed::default()
-    }),
-    ("sums", |f| Fixed { init_hoisted: f.init_hoisted, accumulators: f.accumulators, ..Fixed::default() }),
-    ("store of C", |f| Fixed {
-        store: f.store,
-        mma: MmaFixed { store: f.mma.store, ..MmaFixed::default() },
-        wgmma: WgmmaFixed { store: f.wgmma.store, ..WgmmaFixed::default() },
-        ..Fixed::default()
-    }),
+/// One that is of no decision.
+const fn follows(words: &'static [&'static str], free: fn(&mut Fixed)) -> Part {
+    Part { words, decision: None, free }
+}
+
+/// Every part, by its decision, from the outside in.
+const PARTS: &[Part] = &[
+    part(&["what multiplies"], "what multiplies", |f| f.kind = None),
+    follows(&["what multiplies"], |f| f.wgmma.op = None),
+    part(&["instruction"], "instruction", |f| f.mma.instruction = None),
+    follows(&["columns of wgmma"], |f| f.wgmma.n = None),
+    part(&["swapped"], "operands swapped", |f| f.swapped = None),
+    part(&["split"], "parts of k", |f| f.split = None),
+    part(&["order"], "order of blocks", |f| f.blocks_m_outer = None),
+    part(&["group"], "order of blocks", |f| f.group = None),
+    part(&["cluster"], "cluster", |f| f.wgmma.cluster = None),
+    part(&["grid"], "grid", |f| f.wgmma.grid = None),
+    part(&["stream-k"], "grid", |f| f.wgmma.stream_k = None),
+    part(&["block"], "block tile", |f| f.block = None),
+    part(&["k"], "k tile", |f| f.k = None),
+    part(&["stages"], "stages", |f| f.stages = None),
+    part(&["step"], "k step", |f| f.step = None),
+    part(&["unroll"], "k step", |f| f.unroll = None),
+    part(&["threads"], "threads", |f| f.threads = None),
+    follows(&["threads"], |f| f.thread_grid = None),
+    part(&["warps"], "warps", |f| (f.warps, f.warps_m_outer) = (None, None)),
+    part(&["lanes"], "lanes", |f| (f.lanes, f.lanes_m_outer) = (None, None)),
+    part(&["vthreads"], "vthreads", |f| (f.vthreads_outside, f.vthreads_inside) = (None, None)),
+    follows(&["vthreads"], |f| f.vthreads = None),
+    part(&["registers"], "registers", |f| (f.registers, f.registers_m_outer) = (None, None)),
+    part(&["consumers"], "consumers", |f| f.wgmma.consumers = None),
+    part(&["in turn"], "consumers", |f| f.wgmma.in_turn = None),
+    follows(&["consumers", "rows of consumers"], |f| f.wgmma.row_blocks = None),
+    part(&["warp"], "warp tile", |f| f.mma.warp = None),
+    part(&["order of warps"], "warp tile", |f| f.mma.warps_m_outer = None),
+    part(&["instructions by rows or columns"], "order of instructions", |f| f.mma.columns = None),
+    part(&["straight or back and forth"], "order of instructions", |f| f.mma.serpentine = None),
+    part(&["two at once"], "order of instructions", |f| f.mma.pairs = None),
+    part(&["k upwards or downwards"], "order of instructions", |f| f.mma.descending = None),
+    part(&["one after the other"], "order of instructions", |f| f.wgmma.by_rows = None),
+    part(&["tiles waited for"], "tiles waited for", |f| f.mma.slack = None),
+    part(&["rolled"], "tiles waited for", |f| f.mma.rolled = None),
+    part(&["freed"], "tile freed", |f| f.wgmma.eager_release = None),
+    part(&["arrivals"], "arrivals", |f| f.wgmma.arrive_per_warp = None),
+    part(&["resident"], "resident blocks asked for", |f| f.mma.min_blocks = None),
+    part(&["A"], "A in shared memory", |f| free_place(&mut f.a)),
+    part(&["A", "layouts"], "A in shared memory", |f| f.mma.ways[0].layout = None),
+    part(&["B"], "B in shared memory", |f| free_place(&mut f.b)),
+    part(&["B", "layouts"], "B in shared memory", |f| f.mma.ways[1].layout = None),
+    part(&["A"], "copies of A", |f| free_copies(&mut f.a, &mut f.mma.ways[0])),
+    part(&["A", "bytes to L2"], "copies of A", |f| f.mma.ways[0].prefetch = None),
+    part(&["B"], "copies of B", |f| free_copies(&mut f.b, &mut f.mma.ways[1])),
+    part(&["B", "bytes to L2"], "copies of B", |f| f.mma.ways[1].prefetch = None),
+    part(&["A"], "fragments", |f| (f.a.local, f.mma.ways[0].matrices) = (None, None)),
+    part(&["A", "sets of fragments"], "fragments", |f| f.mma.ways[0].sets = None),
+    part(&["B"], "fragments", |f| (f.b.local, f.mma.ways[1].matrices) = (None, None)),
+    part(&["B", "sets of fragments"], "fragments", |f| f.mma.ways[1].sets = None),
+    part(&["init"], "sums", |f| f.init_hoisted = None),
+    part(&["accumulators"], "sums", |f| f.accumulators = None),
+    part(&["store"], "store of C", |f| f.store = None),
+    part(&["C"], "store of C", |f| (f.mma.store, f.wgmma.store) = (None, None)),
 ];
 
-fn place(operand: &Operand) -> Operand {
-    Operand {
-        // What follows from a layout is not said twice.
-        shared: operand.shared.filter(|shared| !shared),
-        hoisted: operand.hoisted,
-        k_major: operand.k_major,
-        pad: operand.pad,
-        swizzle: operand.swizzle,
-        ..Operand::default()
-    }
+fn free_place(o: &mut Operand) {
+    (o.shared, o.hoisted, o.k_major, o.pad, o.swizzle) = (None, None, None, None, None);
 }
 
-fn copies(operand: &Operand) -> Operand {
-    let Operand { fill, coalesced, fill_unroll, .. } = *operand;
-    Operand { fill, coalesced, fill_unroll, ..Operand::default() }
-}
-
-/// Of one operand what `keep` leaves.
-fn way(f: &Fixed, side: usize, keep: impl Fn(Way) -> Way) -> MmaFixed {
-    let mut out = MmaFixed::default();
-    out.ways[side] = keep(f.mma.ways[side]);
-    out
-}
-
-fn layouts(f: &Fixed, side: usize) -> MmaFixed {
-    way(f, side, |w| Way { layout: w.layout, ..Way::default() })
-}
-
-fn ways(f: &Fixed, side: usize) -> MmaFixed {
-    way(f, side, |w| Way {
-        bytes: w.bytes,
-        order: w.order,
-        rolled: w.rolled,
-        step: w.step,
-        prefetch: w.prefetch,
-        ..Way::default()
-    })
+fn free_copies(o: &mut Operand, way: &mut Way) {
+    (o.fill, o.coalesced, o.fill_unroll) = (None, None, None);
+    (way.bytes, way.order, way.rolled, way.step) = (None, None, None, None);
 }
 
 impl Fixed {
+    /// The same without what each word frees.
+    pub fn freer(&self) -> Vec<(String, Fixed)> {
+        let mut words: Vec<&str> = Vec::new();
+        for word in PARTS.iter().flat_map(|part| part.words) {
+            if !words.contains(word) {
+                words.push(word);
+            }
+        }
+        let without = |word: &str| self.freed(|part| part.words.contains(&word));
+        words.into_iter().map(|word| (word.to_string(), without(word))).collect()
+    }
+
     /// Each decision that is made, and the question that fixes it alone.
     pub fn decisions(&self) -> Vec<(String, Fixed)> {
-        let all = DECISIONS.iter().map(|(name, alone)| ((*name).to_string(), alone(self)));
+        let mut names: Vec<&str> = PARTS.iter().filter_map(|part| part.decision).collect();
+        names.dedup();
+        let alone = |name: &str| {
+            let mut own = self.freed(|part| part.decision != Some(name));
+            // What follows from a layout is not said twice, and the name of an instruction says what multiplies.
+            for operand in [&mut own.a, &mut own.b] {
+                operand.shared = operand.shared.filter(|shared| !shared);
+            }
+            if own.mma.instruction.is_some() {
+                own.kind = self.kind;
+            }
+            own
+        };
+        let all = names.into_iter().map(|name| (name.to_string(), alone(name)));
         all.filter(|(_, alone)| *alone != Fixed::default()).collect()
+    }
+
+    fn freed(&self, which: impl Fn(&Part) -> bool) -> Fixed {
+        let mut freed = self.clone();
+        PARTS.iter().filter(|part| which(part)).for_each(|part| (part.free)(&mut freed));
+        freed
     }
 }

@@ -155,7 +155,7 @@ fn what_descriptions_leave_unsaid_has_words() {
     assert_eq!(read("tile 128x128x32, 3 stages").unwrap().kinds(), Multiplier::ALL);
 }
 
-/// Each decision of schedules drawn from spaces, said in words and read again.
+/// Each decision of schedules drawn from spaces, said in words and read again, and freed.
 #[test]
 fn what_is_said_is_what_is_read() {
     fn check<W: super::Askable>(problem: &W, gpu: &str) -> usize {
@@ -170,12 +170,18 @@ fn what_is_said_is_what_is_read() {
         for _ in 0..60 {
             let term = counts.sample(&space, &mut rng).unwrap();
             let plan = <W::Term as Searched>::schedule(&term, space.problem()).unwrap();
-            for (name, alone) in problem.fixed_of(&plan).unwrap().decisions() {
+            let mut fixed = problem.fixed_of(&plan).unwrap();
+            for (name, alone) in fixed.decisions() {
                 let words = alone.words();
                 let read = problem.question(&words).unwrap_or_else(|e| panic!("{name}: {words}: {e}"));
                 assert!(read == alone, "{name}: \"{words}\" is read as \"{}\"", read.words());
                 said += 1;
             }
+            // Whatever is fixed is freed by a word.
+            while let Some((_, next)) = fixed.freer().into_iter().find(|(_, next)| *next != fixed) {
+                fixed = next;
+            }
+            assert_eq!(fixed.words(), "");
         }
         said
     }

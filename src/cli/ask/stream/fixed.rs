@@ -44,6 +44,31 @@ fn shared_by(sharing: Option<Sharing>) -> (i64, bool) {
     sharing.map_or((1, false), |s| (s.threads, s.lanes))
 }
 
+/// The word that frees what is fixed of a kernel, the decision that it is of, and how it is freed.
+type Decided = (&'static str, &'static str, fn(&mut Kernel));
+
+/// All that a kernel decides.
+const DECISIONS: [Decided; 13] = [
+    ("kernel", "blocks", |k| k.blocks = None),
+    ("as", "kind", |k| k.kind = None),
+    ("rows", "rows", |k| k.rows = None),
+    ("side by side", "side by side", |k| k.side_by_side = None),
+    ("threads", "threads", |k| k.threads = None),
+    ("sharing", "sharing", |k| k.sharing = None),
+    ("vector", "vector", |k| k.vector = None),
+    ("steps", "steps", |k| k.steps = None),
+    ("tile", "tile", |k| k.tile = None),
+    ("pad", "tile", |k| k.pad = None),
+    ("hold", "held", |k| k.held.clear()),
+    ("unroll", "unrolled", |k| k.unroll.clear()),
+    ("tiles", "tiles", |k| k.tiled = None),
+];
+
+/// How a word says which kernel it is about.
+pub(super) fn whose(block: &Option<String>) -> String {
+    block.as_ref().map_or_else(String::new, |b| format!("{b}: "))
+}
+
 /// What a question fixes; the rest is free.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::cli::ask) struct Fixed {
@@ -60,6 +85,13 @@ pub(in crate::cli::ask) struct Fixed {
 }
 
 impl Kernel {
+    /// One decision of it, the others free.
+    fn alone(&self, decision: &str) -> Kernel {
+        let mut own = self.clone();
+        DECISIONS.iter().filter(|(_, name, _)| *name != decision).for_each(|(_, _, free)| free(&mut own));
+        own
+    }
+
     /// How the kernel must run for its words to mean something.
     pub fn implied(&self) -> Option<KernelKind> {
         let rows = self.rows.is_some() || !self.held.is_empty() || !self.unroll.is_empty();
@@ -241,26 +273,9 @@ impl Fixes for Fixed {
         without("parts".into(), &|f| f.parts = None);
         without("cascaded".into(), &|f| f.cascaded = None);
         without("one kernel".into(), &|f| f.one = false);
-        type Change = fn(&mut Kernel);
-        let words: [(&str, Change); 13] = [
-            ("kernel", |k| k.blocks = None),
-            ("as", |k| k.kind = None),
-            ("rows", |k| k.rows = None),
-            ("side by side", |k| k.side_by_side = None),
-            ("threads", |k| k.threads = None),
-            ("sharing", |k| k.sharing = None),
-            ("vector", |k| k.vector = None),
-            ("steps", |k| k.steps = None),
-            ("tile", |k| k.tile = None),
-            ("pad", |k| k.pad = None),
-            ("hold", |k| k.held.clear()),
-            ("unroll", |k| k.unroll.clear()),
-            ("tiles", |k| k.tiled = None),
-        ];
         for (at, (block, _)) in self.kernels.iter().enumerate() {
-            for (word, change) in words {
-                let of = block.as_ref().map_or_else(String::new, |b| format!("{b}: "));
-                without(format!("{of}{word}"), &|f| change(&mut f.kernels[at].1));
+            for (word, _, free) in DECISIONS {
+                without(format!("{}{word}", whose(block)), &|f| free(&mut f.kernels[at].1));
             }
         }
         out
@@ -275,28 +290,12 @@ impl Fixes for Fixed {
         out.push(("parts of rows".into(), Fixed { parts: self.parts, ..Fixed::default() }));
         out.push(("cascaded reductions".into(), Fixed { cascaded: self.cascaded, ..Fixed::default() }));
         out.push(("one kernel".into(), Fixed { one: self.one, ..Fixed::default() }));
-        type Keep = fn(&Kernel) -> Kernel;
-        let words: [(&str, Keep); 12] = [
-            ("blocks", |k| Kernel { blocks: k.blocks.clone(), ..Kernel::default() }),
-            ("kind", |k| Kernel { kind: k.kind, ..Kernel::default() }),
-            ("rows", |k| Kernel { rows: k.rows, ..Kernel::default() }),
-            ("side by side", |k| Kernel { side_by_side: k.side_by_side, ..Kernel::default() }),
-            ("threads", |k| Kernel { threads: k.threads, ..Kernel::default() }),
-            ("sharing", |k| Kernel { sharing: k.sharing, ..Kernel::default() }),
-            ("vector", |k| Kernel { vector: k.vector, ..Kernel::default() }),
-            ("steps", |k| Kernel { steps: k.steps, ..Kernel::default() }),
-            ("tile", |k| Kernel { tile: k.tile, pad: k.pad, ..Kernel::default() }),
-            ("held", |k| Kernel { held: k.held.clone(), ..Kernel::default() }),
-            ("unrolled", |k| Kernel { unroll: k.unroll.clone(), ..Kernel::default() }),
-            ("tiles", |k| Kernel { tiled: k.tiled.clone(), ..Kernel::default() }),
-        ];
         for (block, kernel) in &self.kernels {
-            for (word, keep) in words {
-                let of = block.as_ref().map_or_else(String::new, |b| format!("{b}: "));
-                let kept = keep(kernel);
+            for decision in DECISIONS.chunk_by(|a, b| a.1 == b.1).map(|rows| rows[0].1) {
+                let kept = kernel.alone(decision);
                 if kept != Kernel::default() {
                     let alone = Fixed { kernels: vec![(block.clone(), kept)], ..Fixed::default() };
-                    out.push((format!("{of}{word}"), alone));
+                    out.push((format!("{}{decision}", whose(block)), alone));
                 }
             }
         }
@@ -312,7 +311,7 @@ impl Fixes for Fixed {
         let of_rows = self.decisions().into_iter().map(|(name, alone)| (name, alone.words()));
         let tiles = self.kernels.iter().filter_map(|(block, kernel)| Some((block, kernel.tiled.as_deref()?)));
         let of_tiles = tiles.flat_map(|(block, plan)| {
-            let of = block.as_ref().map_or_else(String::new, |b| format!("{b}: "));
+            let of = whose(block);
             let all = fixed::Fixed::of_schedule(plan).unwrap_or_default().decisions().into_iter();
             all.map(move |(name, alone)| (format!("{of}{name}"), alone.words()))
         });

@@ -1,5 +1,5 @@
 //! What is fixed of a streaming schedule, in the words that a question is read from.
-use super::fixed::{Fixed, Kernel, KernelKind};
+use super::fixed::{whose, Fixed, Kernel, KernelKind};
 use satune_ir::term::stream::RowPlace;
 
 impl Fixed {
@@ -12,7 +12,7 @@ impl Fixed {
         said.extend(self.one.then(|| "kernels 1".to_string()));
         for (block, kernel) in &self.kernels {
             said.extend(kernel.blocks.as_ref().map(|blocks| format!("kernel {}", blocks.join("+"))));
-            let of = block.as_ref().map_or_else(String::new, |b| format!("{b}: "));
+            let of = whose(block);
             said.extend(kernel.words().into_iter().map(|words| format!("{of}{words}")));
         }
         said.join(", ")
