@@ -8,6 +8,14 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
     let gpu = page.gpu;
     let space = &report.space;
     let (mantissa, power) = number::large(&space.schedules);
+    let taken = [
+        ("encode", space.encode_s),
+        ("saturate", space.saturate_s),
+        ("extract", space.extract_s),
+        ("simulate", space.simulate_s),
+        ("compile", space.compile_s),
+        ("execute", space.execute_s),
+    ];
     let (peak, units) = page.peak();
     let unit = page.yardstick().unit();
     let best = report.candidates.iter().map(|c| c.predicted_ms).min_by(f64::total_cmp);
@@ -69,10 +77,8 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                 }
                 div.tile {
                     span.label { "time taken" }
-                    span.value { (format!("{:.1} s", space.encode_s + space.saturate_s + space.extract_s + space.simulate_s + space.compile_s + space.execute_s)) }
-                    span.note {
-                        (format!("encode {:.1}, saturate {:.1}, extract {:.1}, simulate {:.1}, compile {:.1}, execute {:.1}", space.encode_s, space.saturate_s, space.extract_s, space.simulate_s, space.compile_s, space.execute_s))
-                    }
+                    span.value { (format!("{:.1} s", taken.iter().map(|(_, s)| s).sum::<f64>())) }
+                    span.note { (taken.map(|(step, s)| format!("{step} {s:.1}")).join(", ")) }
                 }
             }
             @if let Some(given) = &report.given {

@@ -3,26 +3,50 @@ use super::fixed::{Fixed, Operand};
 use super::tensor::Way;
 
 /// A part of a schedule that questions fix.
-struct Part {
+pub(super) struct Part<F> {
     /// The words that free it, alone or with others.
     words: &'static [&'static str],
     /// The decision that it is of; none where it follows from others.
     decision: Option<&'static str>,
     /// Leaves it free.
-    free: fn(&mut Fixed),
+    free: fn(&mut F),
 }
 
-const fn part(words: &'static [&'static str], decision: &'static str, free: fn(&mut Fixed)) -> Part {
+pub(super) const fn part<F>(words: &'static [&'static str], decision: &'static str, free: fn(&mut F)) -> Part<F> {
     Part { words, decision: Some(decision), free }
 }
 
 /// One that is of no decision.
-const fn follows(words: &'static [&'static str], free: fn(&mut Fixed)) -> Part {
+const fn follows<F>(words: &'static [&'static str], free: fn(&mut F)) -> Part<F> {
     Part { words, decision: None, free }
 }
 
+/// What is fixed, without what each word frees.
+pub(super) fn freer<F: Clone>(parts: &[Part<F>], fixed: &F) -> Vec<(&'static str, F)> {
+    let mut words: Vec<&str> = Vec::new();
+    for word in parts.iter().flat_map(|part| part.words) {
+        if !words.contains(word) {
+            words.push(word);
+        }
+    }
+    words.into_iter().map(|word| (word, freed(parts, fixed, |part| part.words.contains(&word)))).collect()
+}
+
+/// What is fixed of each decision alone. Parts of one decision stand together.
+pub(super) fn alone<F: Clone>(parts: &[Part<F>], fixed: &F) -> Vec<(&'static str, F)> {
+    let mut names: Vec<&str> = parts.iter().filter_map(|part| part.decision).collect();
+    names.dedup();
+    names.into_iter().map(|name| (name, freed(parts, fixed, |part| part.decision != Some(name)))).collect()
+}
+
+fn freed<F: Clone>(parts: &[Part<F>], fixed: &F, which: impl Fn(&Part<F>) -> bool) -> F {
+    let mut freed = fixed.clone();
+    parts.iter().filter(|part| which(part)).for_each(|part| (part.free)(&mut freed));
+    freed
+}
+
 /// Every part, by its decision, from the outside in.
-const PARTS: &[Part] = &[
+const PARTS: &[Part<Fixed>] = &[
     part(&["what multiplies"], "what multiplies", |f| f.kind = None),
     follows(&["what multiplies"], |f| f.wgmma.op = None),
     part(&["instruction"], "instruction", |f| f.mma.instruction = None),
@@ -91,38 +115,22 @@ fn free_copies(o: &mut Operand, way: &mut Way) {
 impl Fixed {
     /// The same without what each word frees.
     pub fn freer(&self) -> Vec<(String, Fixed)> {
-        let mut words: Vec<&str> = Vec::new();
-        for word in PARTS.iter().flat_map(|part| part.words) {
-            if !words.contains(word) {
-                words.push(word);
-            }
-        }
-        let without = |word: &str| self.freed(|part| part.words.contains(&word));
-        words.into_iter().map(|word| (word.to_string(), without(word))).collect()
+        freer(PARTS, self).into_iter().map(|(word, freer)| (word.to_string(), freer)).collect()
     }
 
     /// Each decision that is made, and the question that fixes it alone.
     pub fn decisions(&self) -> Vec<(String, Fixed)> {
-        let mut names: Vec<&str> = PARTS.iter().filter_map(|part| part.decision).collect();
-        names.dedup();
-        let alone = |name: &str| {
-            let mut own = self.freed(|part| part.decision != Some(name));
+        let mut all = alone(PARTS, self);
+        for (_, alone) in &mut all {
             // What follows from a layout is not said twice, and the name of an instruction says what multiplies.
-            for operand in [&mut own.a, &mut own.b] {
+            for operand in [&mut alone.a, &mut alone.b] {
                 operand.shared = operand.shared.filter(|shared| !shared);
             }
-            if own.mma.instruction.is_some() {
-                own.kind = self.kind;
+            if alone.mma.instruction.is_some() {
+                alone.kind = self.kind;
             }
-            own
-        };
-        let all = names.into_iter().map(|name| (name.to_string(), alone(name)));
-        all.filter(|(_, alone)| *alone != Fixed::default()).collect()
-    }
-
-    fn freed(&self, which: impl Fn(&Part) -> bool) -> Fixed {
-        let mut freed = self.clone();
-        PARTS.iter().filter(|part| which(part)).for_each(|part| (part.free)(&mut freed));
-        freed
+        }
+        let made = all.into_iter().filter(|(_, alone)| *alone != Fixed::default());
+        made.map(|(name, alone)| (name.to_string(), alone)).collect()
     }
 }

@@ -396,44 +396,47 @@ impl Uses<'_> {
     /// permuted; of the xor itself they say little.
     fn written_in_place(&self, varying: &[Linear], d: usize, serial: &HashSet<VarId>) -> bool {
         let ranges = &self.nest.ranges;
-        let covered = |forms: &[Linear], joined: bool| {
-            let hull = |write: bool| {
-                let one = |(a, form): (&Access, &Linear)| match joined {
-                    true if write && !apart(form) => NOTHING,
-                    true => {
-                        let guards: Vec<Pred> =
-                            a.leaf.guards.iter().map(|p| p.map(&mut |l| l.joined(ranges))).collect();
-                        range_of_parts(form, &guards, ranges)
-                    }
-                    false => range_of_parts(form, &a.leaf.guards, ranges),
-                };
-                self.accesses.iter().zip(forms).filter(|(a, _)| a.write == write).map(one).reduce(around)
-            };
-            covers(hull(true), hull(false))
+        let plain = |a: &Access| {
+            self.permuted(a, d, serial, |form| {
+                let guards: Vec<Pred> = a.leaf.guards.iter().map(|p| p.map(&mut |l| l.joined(ranges))).collect();
+                range_of_parts(form, &guards, ranges)
+            })
         };
-        let plain: Option<Vec<Linear>> = self.accesses.iter().map(|a| self.permuted(a, d, serial)).collect();
-        covered(varying, false) || plain.is_some_and(|plain| covered(&plain, true))
-    }
-
-    /// What varies of an index that is permuted within its dimension, as it was before; none where it is not permuted.
-    fn permuted(&self, access: &Access, d: usize, serial: &HashSet<VarId>) -> Option<Linear> {
-        let plain = access.at[d].without_xor()?;
-        Some(plain.partition(&|atom| self.fixed(atom, serial)).1.joined(&self.nest.ranges))
+        self.covered(|at, a| Some(range_of_parts(&varying[at], &a.leaf.guards, ranges)))
+            || self.accesses.iter().all(|a| a.at[d].without_xor().is_some()) && self.covered(|_, a| plain(a))
     }
 
     /// The bounds of an xor are those of all that it could be: what is permuted, on its left side, has to be covered too.
     fn permuted_covered(&self, d: usize, serial: &HashSet<VarId>) -> bool {
+        self.covered(|_, a| self.permuted(a, d, serial, |form| self.bounds(a, form)))
+    }
+
+    /// Bounds of what varies of an index that is permuted within its dimension, as it was before; none where it is not permuted.
+    fn permuted(
+        &self,
+        access: &Access,
+        d: usize,
+        serial: &HashSet<VarId>,
+        bounds: impl FnOnce(&Linear) -> (i64, i64),
+    ) -> Option<(i64, i64)> {
+        let plain = access.at[d].without_xor()?;
+        let form = plain.partition(&|atom| self.fixed(atom, serial)).1.joined(&self.nest.ranges);
+        // Nothing is written for sure by terms that move together, whose bounds are no values: `x // 2 * 2 + x % 2` of x < 15
+        // has no 15.
+        Some(if access.write && !apart(&form) { (1, 0) } else { bounds(&form) })
+    }
+
+    /// Whether what is written, where something is, covers what is read, within the bounds of each access that has some.
+    fn covered(&self, bounds: impl Fn(usize, &Access) -> Option<(i64, i64)>) -> bool {
         let hull = |write: bool| {
-            self.accesses
-                .iter()
-                .filter(|a| a.write == write)
-                .filter_map(|a| {
-                    let form = self.permuted(a, d, serial)?;
-                    Some(if write && !apart(&form) { NOTHING } else { self.bounds(a, &form) })
-                })
-                .reduce(around)
+            let all = self.accesses.iter().enumerate().filter(|(_, a)| a.write == write);
+            all.filter_map(|(at, a)| bounds(at, a)).reduce(around)
         };
-        covers(hull(true), hull(false))
+        match (hull(true), hull(false)) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(written), Some(read)) => written.0 <= written.1 && written.0 <= read.0 && read.1 <= written.1,
+        }
     }
 
     /// Bounds of what an access touches. Guards that stay conditions count; those on an index of the statement, and others that may go
@@ -471,21 +474,9 @@ impl Uses<'_> {
     }
 }
 
-/// What is written for sure by terms that move together, whose bounds are no values: `x // 2 * 2 + x % 2` of x < 15 has no 15.
-const NOTHING: (i64, i64) = (1, 0);
-
 /// Bounds around two.
 fn around(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
     (a.0.min(b.0), a.1.max(b.1))
-}
-
-/// Whether what is written, where something is, covers what is read.
-fn covers(written: Option<(i64, i64)>, read: Option<(i64, i64)>) -> bool {
-    match (written, read) {
-        (_, None) => true,
-        (None, Some(_)) => false,
-        (Some(written), Some(read)) => written.0 <= written.1 && written.0 <= read.0 && read.1 <= written.1,
-    }
 }
 
 /// Whether no two terms have a variable in common.

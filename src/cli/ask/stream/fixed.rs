@@ -1,4 +1,5 @@
 //! What a question fixes of a streaming schedule, and which programs of a space keep to it.
+use crate::cli::ask::decisions::{alone, freer, part, Part};
 use crate::cli::ask::{fixed, Fixes};
 use egg::Id;
 use satune_ir::term::stream::{How, KernelPlan, RowParts, RowPlace, Sharing, Step, Stream, StreamPlan, StreamTerm};
@@ -44,24 +45,21 @@ fn shared_by(sharing: Option<Sharing>) -> (i64, bool) {
     sharing.map_or((1, false), |s| (s.threads, s.lanes))
 }
 
-/// The word that frees what is fixed of a kernel, the decision that it is of, and how it is freed.
-type Decided = (&'static str, &'static str, fn(&mut Kernel));
-
-/// All that a kernel decides.
-const DECISIONS: [Decided; 13] = [
-    ("kernel", "blocks", |k| k.blocks = None),
-    ("as", "kind", |k| k.kind = None),
-    ("rows", "rows", |k| k.rows = None),
-    ("side by side", "side by side", |k| k.side_by_side = None),
-    ("threads", "threads", |k| k.threads = None),
-    ("sharing", "sharing", |k| k.sharing = None),
-    ("vector", "vector", |k| k.vector = None),
-    ("steps", "steps", |k| k.steps = None),
-    ("tile", "tile", |k| k.tile = None),
-    ("pad", "tile", |k| k.pad = None),
-    ("hold", "held", |k| k.held.clear()),
-    ("unroll", "unrolled", |k| k.unroll.clear()),
-    ("tiles", "tiles", |k| k.tiled = None),
+/// Every part of a kernel, by its decision.
+const PARTS: &[Part<Kernel>] = &[
+    part(&["kernel"], "blocks", |k| k.blocks = None),
+    part(&["as"], "kind", |k| k.kind = None),
+    part(&["rows"], "rows", |k| k.rows = None),
+    part(&["side by side"], "side by side", |k| k.side_by_side = None),
+    part(&["threads"], "threads", |k| k.threads = None),
+    part(&["sharing"], "sharing", |k| k.sharing = None),
+    part(&["vector"], "vector", |k| k.vector = None),
+    part(&["steps"], "steps", |k| k.steps = None),
+    part(&["tile"], "tile", |k| k.tile = None),
+    part(&["pad"], "tile", |k| k.pad = None),
+    part(&["hold"], "held", |k| k.held.clear()),
+    part(&["unroll"], "unrolled", |k| k.unroll.clear()),
+    part(&["tiles"], "tiles", |k| k.tiled = None),
 ];
 
 /// How a word says which kernel it is about.
@@ -85,13 +83,6 @@ pub(in crate::cli::ask) struct Fixed {
 }
 
 impl Kernel {
-    /// One decision of it, the others free.
-    fn alone(&self, decision: &str) -> Kernel {
-        let mut own = self.clone();
-        DECISIONS.iter().filter(|(_, name, _)| *name != decision).for_each(|(_, _, free)| free(&mut own));
-        own
-    }
-
     /// How the kernel must run for its words to mean something.
     pub fn implied(&self) -> Option<KernelKind> {
         let rows = self.rows.is_some() || !self.held.is_empty() || !self.unroll.is_empty();
@@ -273,9 +264,9 @@ impl Fixes for Fixed {
         without("parts".into(), &|f| f.parts = None);
         without("cascaded".into(), &|f| f.cascaded = None);
         without("one kernel".into(), &|f| f.one = false);
-        for (at, (block, _)) in self.kernels.iter().enumerate() {
-            for (word, _, free) in DECISIONS {
-                without(format!("{}{word}", whose(block)), &|f| free(&mut f.kernels[at].1));
+        for (at, (block, kernel)) in self.kernels.iter().enumerate() {
+            for (word, freer) in freer(PARTS, kernel) {
+                without(format!("{}{word}", whose(block)), &|f| f.kernels[at].1 = freer.clone());
             }
         }
         out
@@ -291,8 +282,7 @@ impl Fixes for Fixed {
         out.push(("cascaded reductions".into(), Fixed { cascaded: self.cascaded, ..Fixed::default() }));
         out.push(("one kernel".into(), Fixed { one: self.one, ..Fixed::default() }));
         for (block, kernel) in &self.kernels {
-            for decision in DECISIONS.chunk_by(|a, b| a.1 == b.1).map(|rows| rows[0].1) {
-                let kept = kernel.alone(decision);
+            for (decision, kept) in alone(PARTS, kernel) {
                 if kept != Kernel::default() {
                     let alone = Fixed { kernels: vec![(block.clone(), kept)], ..Fixed::default() };
                     out.push((format!("{}{decision}", whose(block)), alone));
