@@ -245,7 +245,7 @@ impl<'s> Search<'_, 's> {
             } else {
                 direct += held;
                 tile.global_loads += loads * warps;
-                tile.addresses += work::addresses(contraction, side, loads * warps);
+                tile.addresses += work::addresses(contraction, side, loads * warps, 1);
                 tile.global_load_sectors += sectors * warps;
                 let spatial = state.tile.get(side.spatial());
                 tile.l2_sectors += distinct_sectors(contraction, side, spatial, unit.k_tile);

@@ -64,7 +64,7 @@ impl<'s> Search<'_, 's> {
             let bytes = f64::from(contraction.operand(side).dtype.bytes());
             let row = state.tile.get(side.spatial()) as f64 * bytes;
             match way {
-                Way::Direct => inner.tile.l2_sectors += row * k / 32.0,
+                Way::Direct => inner.tile.l2_sectors += row * k * contraction.read_share(side) / 32.0,
                 _ if copies.is_some() => {}
                 Way::Tile => inner.tile.add(&copied(row * k, unit.pipe, contraction), 1.0),
                 Way::Strip => {

@@ -1,7 +1,9 @@
 //! Exact counts of what a plan's kernel does, per block: instructions, wavefronts, sectors. They equal what the
 //! simulator counts on the kernel, by a test; both use the machine model of `satune_ir::machine`.
 use satune_ir::machine::{touched, wavefronts};
-use satune_ir::term::{Axis, Contraction, CoresPlan, Fill, Instructions, Pair, Pipe, Places, Side, StagedLayout, Way};
+use satune_ir::term::{
+    Axis, Contraction, CoresPlan, Fill, Gathered, Instructions, Pair, Pipe, Places, Side, StagedLayout, Way,
+};
 use serde::{Deserialize, Serialize};
 
 /// Work of one block, warp instructions, wavefronts, 32-byte sectors.
@@ -130,12 +132,19 @@ pub fn prepared(contraction: &Contraction, side: Side, elements: f64) -> f64 {
 /// a comparison for each end of each padded dimension, sums (estimate).
 const GATHERED_ADDRESS: f64 = 14.0;
 
-/// Integer instructions for the addresses of so many accesses to an operand in global memory.
-pub fn addresses(contraction: &Contraction, side: Side, accesses: f64) -> f64 {
+/// Instructions for the addresses of so many accesses to an operand in global memory, each of so many neighbouring elements, and for
+/// what is computed where they are read.
+pub fn addresses(contraction: &Contraction, side: Side, accesses: f64, vector: u32) -> f64 {
     match contraction.gathered(side) {
-        Some(_) => accesses * GATHERED_ADDRESS,
+        Some(of) => accesses * (GATHERED_ADDRESS + computing(of, vector.into())),
         None => 0.0,
     }
+}
+
+/// Instructions of an access to so many neighbouring elements of a gathered operand beyond one load: further loads, and what computes.
+pub fn computing(of: &Gathered, vector: i64) -> f64 {
+    let Some(computed) = &of.computed else { return 0.0 };
+    computed.reads.len() as f64 - 1.0 + vector as f64 * slots(computed.step)
 }
 
 /// One cooperative copy of a tile of `spatial` by `k`, by `threads` threads. Of a gathered operand, whose tiles differ, it is
@@ -154,7 +163,7 @@ pub fn fill(
     let size = [spatial, k];
     let samples = contraction.samples([side.spatial(), Axis::K], size);
     let parts: Vec<Places> = samples.iter().map(|origin| contraction.places(side, *origin, size)).collect();
-    let share = 1.0 / parts.len() as f64;
+    let share = contraction.read_share(side) / parts.len() as f64;
     let vector = i64::from(fill.vector);
     let step = vector * i64::from(threads);
     let total = spatial * k;
@@ -196,7 +205,7 @@ pub fn fill(
                 work.l2_sectors += sectors;
                 work.l1_bytes += l1_bytes(list, width) * share;
             }
-            work.addresses += addresses(contraction, side, 1.0);
+            work.addresses += addresses(contraction, side, 1.0, fill.vector);
             if asynchronous {
                 work.async_copies += 1.0;
             } else {
@@ -296,17 +305,18 @@ pub fn fragment(
         let samples = contraction.samples([axis, Axis::K], size);
         let places = contraction.places(side, samples.get(samples.len() / 2).copied().unwrap_or_default(), size);
         let mut result = Loads { loads: count as f64, ..Loads::default() };
+        let share = contraction.read_share(side);
         for r in 0..registers {
             for k in 0..k_tile {
                 let mut addresses: Vec<u64> = (0..32)
                     .filter_map(|lane| places.at(grid.along(lane, axis) * registers + r, k))
                     .map(|place| place * bytes as u64)
                     .collect();
-                result.sectors += f64::from(touched(&addresses, bytes as u32));
+                result.sectors += f64::from(touched(&addresses, bytes as u32)) * share;
                 // One word for several lanes is read once.
                 addresses.sort_unstable();
                 addresses.dedup();
-                result.l1_bytes += l1_bytes(&addresses, bytes as u32);
+                result.l1_bytes += l1_bytes(&addresses, bytes as u32) * share;
             }
         }
         return result;
@@ -386,7 +396,7 @@ pub fn epilogue(contraction: &Contraction, stores: f64, sectors: f64) -> Work {
 
 /// Sectors of an operand's tile.
 pub fn distinct_sectors(contraction: &Contraction, side: Side, spatial: i64, k_tile: i64) -> f64 {
-    (spatial * k_tile) as f64 * f64::from(contraction.operand(side).dtype.bytes()) / 32.0
+    (spatial * k_tile) as f64 * f64::from(contraction.operand(side).dtype.bytes()) * contraction.read_share(side) / 32.0
 }
 
 /// Work of a block.
@@ -464,7 +474,7 @@ pub fn of_block(plan: &CoresPlan, contraction: &Contraction) -> BlockWork {
             tile.global_load_sectors += read.sectors * times;
             tile.l2_sectors += distinct_sectors(contraction, side, spatial, plan.k_tile);
             tile.l1_bytes += read.l1_bytes * times;
-            tile.addresses += addresses(contraction, side, read.loads * times);
+            tile.addresses += addresses(contraction, side, read.loads * times, 1);
         }
     }
     let times = pieces.product() as f64 * warps;

@@ -5,11 +5,14 @@
 //! (TVM drops all but one of them silently); 3 no loop lies in another of its tag, except cooperative copies into shared
 //! memory; 4 reductions over threads have a form that threads can combine; 5 the kernel stays within the limits.
 //! Sizes of shared and local buffers are no part of this: they are known after their regions are compacted.
+use crate::regions::bindings;
 use crate::schedule::Result;
 use crate::tree::{self, tag_of, Node};
 use crate::{arith, ScheduleError};
 use indexmap::IndexMap;
-use satune_ir::{visit, Block, BlockRealize, DType, For, ForKind, IterKind, Program, Stmt, VarId};
+use satune_ir::{
+    visit, BinOp, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Region, Stmt, VarId,
+};
 use serde::{Deserialize, Serialize};
 
 /// What a GPU can run.
@@ -165,20 +168,12 @@ fn check_vectors(program: &Program, kernel: &Stmt, limits: &GpuLimits) -> Result
     for l in tree::all_loops(kernel).into_iter().filter(|l| l.kind == ForKind::Vectorized) {
         let lanes = arith::constant(&l.extent).unwrap_or(i64::MAX);
         for r in tree::child_realizes(&l.body) {
-            let lanes_of: Vec<VarId> = r
-                .block
-                .iter_vars
-                .iter()
-                .zip(&r.iter_values)
-                .filter(|(_, e)| visit::uses_var(e, &|v| v == l.var.id))
-                .map(|(iv, _)| iv.var.id)
-                .collect();
-            // A region that does not move with the loop is one element for all lanes.
-            let moves = |region: &&satune_ir::Region| {
-                region.ranges.iter().any(|x| visit::uses_var(&x.min, &|v| lanes_of.contains(&v)))
-            };
-            for region in r.block.writes.iter().chain(&r.block.reads).filter(moves) {
-                let buffer = program.buffer(region.buffer);
+            // An element that does not move with the loop is one for all lanes: a word of packed weights, too.
+            let map = bindings(r);
+            let lane = Lane { var: l.var.id, lanes };
+            let moves = |at: &Expr| !lane.stays(&visit::substitute(at, &map));
+            for (accessed, _) in accesses(&r.block).into_iter().filter(|(_, at)| at.iter().any(moves)) {
+                let buffer = program.buffer(accessed);
                 let used = lanes.saturating_mul(bytes(buffer.dtype));
                 if used > limits.vector_bytes {
                     return Err(refused(format!(
@@ -193,6 +188,65 @@ fn check_vectors(program: &Program, kernel: &Stmt, limits: &GpuLimits) -> Result
         }
     }
     Ok(())
+}
+
+/// The variable of a vectorized loop, from 0 on.
+#[derive(Clone, Copy)]
+pub(crate) struct Lane {
+    pub var: VarId,
+    pub lanes: i64,
+}
+
+impl Lane {
+    fn is_in(self, e: &Expr) -> bool {
+        visit::uses_var(e, &|v| v == self.var)
+    }
+
+    /// Whether an index is the same for all lanes: `(8 * x + lane) // 32`, for 8 of them.
+    pub fn stays(self, e: &Expr) -> bool {
+        match e {
+            _ if !self.is_in(e) => true,
+            Expr::Binary(BinOp::FloorDiv, a, b) => {
+                self.stays(a) && !self.is_in(b) || self.is_lowest(a) && self.is_multiple(b)
+            }
+            Expr::Binary(_, a, b) => self.stays(a) && self.stays(b),
+            _ => false,
+        }
+    }
+
+    /// Whether it is the lane plus a multiple of their number.
+    fn is_lowest(self, e: &Expr) -> bool {
+        match e {
+            Expr::Var(v) => v.id == self.var,
+            Expr::Binary(BinOp::Add, a, b) => {
+                self.is_lowest(a) && self.is_multiple(b) || self.is_multiple(a) && self.is_lowest(b)
+            }
+            Expr::Binary(BinOp::FloorMod, a, b) => self.is_lowest(a) && self.is_multiple(b),
+            _ => false,
+        }
+    }
+
+    /// Whether it is a multiple of their number, in which the lane has no part.
+    fn is_multiple(self, e: &Expr) -> bool {
+        match e {
+            _ if self.is_in(e) => false,
+            Expr::Int(value, _) => value % self.lanes == 0,
+            Expr::Binary(BinOp::Add | BinOp::Sub | BinOp::FloorMod, a, b) => self.is_multiple(a) && self.is_multiple(b),
+            Expr::Binary(BinOp::Mul, a, b) => self.is_multiple(a) || self.is_multiple(b),
+            _ => false,
+        }
+    }
+}
+
+/// What a block accesses, and where: where its regions begin, if its body is more than a store.
+fn accesses(block: &Block) -> Vec<(BufferId, Vec<Expr>)> {
+    let Stmt::Store { buffer, indices, value } = &*block.body else {
+        let start = |region: &Region| (region.buffer, region.ranges.iter().map(|x| x.min.clone()).collect());
+        return block.writes.iter().chain(&block.reads).map(start).collect();
+    };
+    let mut all = vec![(*buffer, indices.clone())];
+    all.extend(visit::loads(value));
+    all
 }
 
 fn bytes(dtype: DType) -> i64 {
@@ -346,6 +400,28 @@ mod tests {
         assert_eq!(verdict(&s), eight);
         let wide = GpuLimits { vector_bytes: 32, ..GpuLimits::default() };
         check(s.program(), &wide).unwrap();
+    }
+
+    #[test]
+    fn a_word_for_all_lanes_is_no_vector() {
+        let packed = |index: &str| {
+            let text = format!(
+                "@T.prim_func(s_tir=True)\ndef main(W: T.Buffer((64,), \"uint32\"), B: T.Buffer((256,), \"float16\")):\n    for i in \
+                 T.grid(256):\n        with T.sblock(\"B\"):\n            v = T.axis.spatial(256, i)\n            B[v] = \
+                 T.Cast(\"float16\", T.shift_right(W[{index}], T.Cast(\"uint32\", v % 8 * 4)))\n"
+            );
+            let mut s = Schedule::new(satune_ir::tvmscript::parse(&text).unwrap()).unwrap();
+            let i = loops(&s, "B")[0];
+            let parts = split(&mut s, i, &[None, Some(8)], true, false).unwrap();
+            bind(&mut s, parts[0], "threadIdx.x").unwrap();
+            vectorize(&mut s, parts[1]).unwrap();
+            verdict(&s)
+        };
+        assert_eq!(packed("v // 8"), "ok");
+        assert_eq!(packed("(v + 96) % 256 // 16 + 1"), "ok");
+        for wide in ["v // 4", "(v + 1) // 8", "v % 12 // 8", "v % 8"] {
+            assert!(packed(wide).contains("makes accesses of 32 bytes to W"), "{wide}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod chains;
 mod check_kernel;
 mod circles;
 mod combined;
+mod computed;
 mod command;
 mod compiles;
 mod convolutions;

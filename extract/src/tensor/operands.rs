@@ -113,7 +113,7 @@ fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known: &Known<'s
     all.sort_by(|(_, _, p, s), (_, _, q, t)| weight(s).total_cmp(&weight(t)).then_with(|| unusual(p).cmp(&unusual(q))));
     let mut groups: Vec<Ways<'s>> = Vec::new();
     for (node, parts, _, share) in all {
-        let taken = |s: &Share| (s.registers, s.padding);
+        let taken = |s: &Share| (s.registers, s.waiting, s.padding);
         let same = groups.iter().position(|g| taken(&g.least) == taken(&share));
         let at = same.unwrap_or_else(|| {
             groups.push(Ways { ways: Vec::new(), least: share });

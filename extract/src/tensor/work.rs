@@ -1,6 +1,6 @@
 //! Exact counts of what a block on tensor cores does; they equal the simulator's, by a test, where rows are whole sectors.
 use super::kernel::{tiles, Kernel};
-use crate::work::Work;
+use crate::work::{computing, Work};
 use satune_ir::machine::{matrix_wavefronts, wavefronts};
 use satune_ir::term::tensor::{
     mma_conditions, wgmma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan, TileLayout, TileStore,
@@ -422,10 +422,11 @@ impl Operand {
             work.shared_stores = accesses;
         }
         (work.shared_store_wavefronts, work.shared_store_wavefronts_ideal) = (stored.0 as f64, stored.1 as f64);
-        let sectors = sectors as f64 + more;
-        work.addresses = gemm.gathered(self.side).map_or(0.0, |factor| {
-            accesses
-                * (PLACE + BOUNDS * factor.asked() as f64 + DIGIT * factor.digits(|axis| axis == Axis::K).len() as f64)
+        let gathered = gemm.gathered(self.side);
+        let sectors = (sectors as f64 + more) * gathered.map_or(1.0, |factor| factor.of.read_share());
+        work.addresses = gathered.map_or(0.0, |factor| {
+            let digits = factor.digits(|axis| axis == Axis::K).len() as f64;
+            accesses * (PLACE + BOUNDS * factor.asked() as f64 + DIGIT * digits + computing(&factor.of, vector))
         });
         work.global_load_sectors = sectors;
         work.l2_sectors = sectors;

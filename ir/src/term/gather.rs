@@ -1,8 +1,9 @@
 //! Contractions whose operands are gathered: the block has more axes than a product of two matrices, and its indices are sums
 //! of iterators (a convolution). Its axes are fused into those of a product of matrices that lie in no memory: an element of
 //! one is a digit of each iterator away from an element of a buffer, or a zero of a padding.
-use super::{Axis, AxisInfo};
+use super::{Axis, AxisInfo, Instructions};
 use crate::affine::linear::gcd;
+use crate::DType;
 use serde::{Deserialize, Serialize};
 
 /// How the matrices of a contraction lie in the buffers of its program.
@@ -31,6 +32,44 @@ pub struct Gathered {
     pub blocks: Vec<String>,
     /// Dimensions of the buffer in memory, outermost first; row-major.
     pub dims: Vec<Dimension>,
+    /// Where the last of the blocks computes what the others read: that buffer is then in no memory, and these are its dimensions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub computed: Option<Computed>,
+}
+
+/// What computes each element of a factor of others, where its copies read it: packed weights become numbers on their way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Computed {
+    /// Type of what is computed.
+    pub dtype: DType,
+    /// Each element that it reads.
+    pub reads: Vec<Input>,
+    /// Neighbours that are computed at once at most: of each input they read one element, or as many in one access.
+    pub vector: i64,
+    /// Instructions for an element.
+    pub step: Instructions,
+}
+
+/// What an element is computed of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// Elements in memory of its buffer; 0 where another one is of the same.
+    pub elements: i64,
+    /// Their type.
+    pub dtype: DType,
+    /// Neighbours read neighbours of it; else one for all: a word of packed weights, a scale.
+    pub moves: bool,
+}
+
+impl Computed {
+    /// 32-bit registers of what so many neighbours are computed of.
+    pub fn registers(&self, vector: i64) -> i64 {
+        let of = |input: &Input| {
+            let elements = if input.moves { vector } else { 1 };
+            (elements * i64::from(input.dtype.bytes()) + 3) / 4
+        };
+        self.reads.iter().map(of).sum()
+    }
 }
 
 /// One dimension of a buffer, with the index that is accessed: `(offset + Σ coefficient · iterator) / step`. Where that is no
@@ -61,6 +100,14 @@ impl Gathered {
     /// Elements of the buffer.
     pub fn elements(&self) -> i64 {
         self.dims.iter().fold(1, |n, d| n.saturating_mul(d.extent))
+    }
+
+    /// Bytes that are read for an element, over those of the element: 1 where it is one in memory.
+    pub fn read_share(&self) -> f64 {
+        let Some(computed) = &self.computed else { return 1.0 };
+        let size = |elements: i64, dtype: DType| elements as f64 * f64::from(dtype.bytes());
+        let read: f64 = computed.reads.iter().map(|input| size(input.elements, input.dtype)).sum();
+        read / size(self.elements(), computed.dtype)
     }
 
     /// Dimensions with their strides in memory, elements.
@@ -125,6 +172,7 @@ impl Gathered {
     pub fn run(&self, iters: &[(Axis, AxisInfo)], axis: Axis) -> i64 {
         let run = self.running(iters, axis);
         let length = run.iter().fold(1_i64, |n, i| n.saturating_mul(iters[*i].1.extent));
+        let length = self.computed.as_ref().map_or(length, |computed| gcd(length, computed.vector));
         self.strided().fold(length, |width, (d, stride)| {
             if d.step > 1 {
                 // An index that is divided takes any value.

@@ -20,7 +20,7 @@ pub mod tensor;
 pub use axis::{Axis, AxisInfo, Side};
 pub use contraction::{Beside, Combine, Contraction, Epilogue, Instructions, OperandInfo};
 pub use find::NotInSpace;
-pub use gather::{Dimension, Gather, Gathered};
+pub use gather::{Computed, Dimension, Gather, Gathered, Input};
 pub use language::{state_of, IllFormed, Role, Term};
 pub use places::Places;
 pub use plan::{strip_length, BlockLoop, CoresPlan, Fill, Pair, Pipe, StagedLayout, Staging, Way};

@@ -142,16 +142,27 @@ impl Contraction {
         }
     }
 
-    /// Elements of an operand in memory.
+    /// Elements of an operand in memory; of a computed one, as many as have the bytes that are read for it.
     pub fn elements(&self, side: Side) -> f64 {
         let all = || self.operand(side).dims.iter().map(|a| self.extent(*a) as f64).product();
-        self.gathered(side).map_or_else(all, |g| g.elements() as f64)
+        self.gathered(side).map_or_else(all, |g| g.elements() as f64 * g.read_share())
+    }
+
+    /// Whether an operand is computed where it is copied.
+    pub fn computes_operands(&self) -> bool {
+        [Side::A, Side::B].into_iter().any(|side| self.gathered(side).is_some_and(|of| of.computed.is_some()))
+    }
+
+    /// Bytes that are read for an element of an operand, over those of the element.
+    pub fn read_share(&self, side: Side) -> f64 {
+        self.gathered(side).map_or(1.0, Gathered::read_share)
     }
 
     /// Elements of an operand's matrix over those in memory: how often each is read by the product's blocks of one column.
     pub fn repeats(&self, side: Side) -> f64 {
         let matrix: f64 = self.operand(side).dims.iter().map(|a| self.extent(*a) as f64).product();
-        (matrix / self.elements(side)).max(1.0)
+        let share = self.read_share(side);
+        (matrix * share / self.elements(side)).max(1.0) / share
     }
 
     /// Where parts of a matrix of this size begin that stand for all of them: one, where all are alike; of a gathered matrix, up

@@ -7,8 +7,10 @@
 //! after the block into the write-back of the sums by `reverse_compute_inline`. Whatever a primitive refuses is refused here,
 //! in its words: the whole sequence is tried when a program is read.
 use super::encode::{sum_of_products, Access, Reader};
+use super::instructions::of_value;
 use super::nests::{block_of, parts};
 use super::writer::{var, Draft, TraceWriter};
+use crate::gpu_check::Lane;
 use crate::guards::always;
 use crate::regions::iter_domains;
 use crate::replay::replay_strict;
@@ -16,7 +18,7 @@ use crate::schedule::Schedule;
 use crate::trace::Call;
 use satune_ir::affine::linear::{conjuncts, Linear};
 use satune_ir::affine::{constant, Domains};
-use satune_ir::term::{Axis, AxisInfo, Contraction, Dimension, Gather, Gathered, OperandInfo, Side};
+use satune_ir::term::{Axis, AxisInfo, Computed, Contraction, Dimension, Gather, Gathered, Input, OperandInfo, Side};
 use satune_ir::{tvmscript, visit, BinOp, Block, BufferId, Expr, IterKind, IterVar, Program, Stmt};
 use serde_json::json;
 
@@ -149,20 +151,30 @@ impl<'p> Source<'p> {
             dims.push(Dimension { extent: *extent, offset, step: 1, terms, padded: false });
         }
         let name = self.program.buffer(buffer).name.clone();
-        let mut found = Gathered { name, iters: Vec::new(), blocks: Vec::new(), dims };
+        let mut found = Gathered { name, iters: Vec::new(), blocks: Vec::new(), dims, computed: None };
         let mut memory = buffer;
         while let Some(block) = before.iter().find(|b| b.writes.iter().any(|w| w.buffer == memory)) {
             let again = used.contains(&block.name);
             if again || self.program.params.contains(&memory) {
                 return Err(format!("what block `{}` writes is used elsewhere, too", block.name));
             }
-            let before = shape_names(self.program, memory);
-            (memory, found.dims) = through(self.program, block, &found.dims)
-                .map_err(|reason| format!("block `{}`, which makes {before}, is no padding: {reason}", block.name))?;
             found.blocks.push(block.name.clone());
             used.push(block.name.clone());
+            let why = match through(self.program, block, &found.dims) {
+                Ok(read) => {
+                    (memory, found.dims) = read;
+                    continue;
+                }
+                Err(why) => why,
+            };
+            let before = shape_names(self.program, memory);
+            let computed = computed(self.program, block).map_err(|reason| {
+                format!("block `{}`, which makes {before}, is no padding: {why}; {reason}", block.name)
+            })?;
+            found.computed = Some(computed);
+            break;
         }
-        if memory != buffer {
+        if found.blocks.len() > usize::from(found.computed.is_some()) {
             // The first shape was that of the padded buffer.
             found.dims.iter_mut().for_each(|d| d.padded |= self.leaves(d));
         }
@@ -359,6 +371,44 @@ fn through(program: &Program, block: &Block, read: &[Dimension]) -> Result<(Buff
         return Err(format!("iterator `{}` does not index what it reads", block.iter_vars[i].var.name));
     }
     Ok((*from, out))
+}
+
+/// What a block computes that makes each element of a factor of elements of other buffers, in memory: a map, read where it is used.
+fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
+    let Stmt::Store { buffer, indices, value } = &*block.body else { return Err("its body is not one store".into()) };
+    let plain = indices.iter().zip(&block.iter_vars).all(|(e, iv)| matches!(e, Expr::Var(v) if *v == iv.var));
+    let spatial = block.iter_vars.iter().all(|iv| iv.kind == IterKind::Spatial) && block.init.is_none();
+    let whole: Option<Vec<i64>> = block.iter_vars.iter().map(|iv| constant(&iv.extent)).collect();
+    if !plain || !spatial || whole.as_ref() != Some(&shape(program, *buffer)?) {
+        return Err("it does not write each element at its iterators".into());
+    }
+    let loads = visit::loads(value);
+    let mut seen: Vec<&BufferId> = Vec::new();
+    let mut reads = Vec::new();
+    let bytes = |read: &BufferId| i64::from(program.buffer(*read).dtype.bytes());
+    let last = block.iter_vars.last().ok_or("it has no iterators")?.var.id;
+    let stays = |at: &[Expr], lanes: i64| at.iter().all(|e| Lane { var: last, lanes }.stays(e));
+    let fits = |lanes: &i64| loads.iter().all(|(read, at)| lanes * bytes(read) <= 16 || stays(at, *lanes));
+    let vector = [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
+    for (read, at) in &loads {
+        let name = &program.buffer(*read).name;
+        if !program.params.contains(read) {
+            return Err(format!("buffer `{name}`, which it reads, is made here"));
+        }
+        if at.iter().any(|e| !visit::loads(e).is_empty()) {
+            return Err(format!("an index of buffer `{name}` is an element"));
+        }
+        let elements = if seen.contains(&read) { 0 } else { shape(program, *read)?.iter().product() };
+        seen.push(read);
+        reads.push(Input { elements, dtype: program.buffer(*read).dtype, moves: !stays(at, vector) });
+    }
+    match reads.is_empty() {
+        true => Err("it reads nothing".into()),
+        false => {
+            let (dtype, step) = (program.buffer(*buffer).dtype, of_value(value, &program.buffers));
+            Ok(Computed { dtype, reads, vector, step })
+        }
+    }
 }
 
 /// Calls in the making.

@@ -100,6 +100,19 @@ pub(super) fn step(update: &Expr, f: &Expr, of: [BufferId; 2], buffers: &[Buffer
     step
 }
 
+/// What an expression of elements costs, what occurs several times once.
+pub(super) fn of_value(value: &Expr, buffers: &[Buffer]) -> Instructions {
+    let (mut all, mut seen, mut open) = (Instructions::default(), HashSet::new(), vec![value]);
+    while let Some(e) = open.pop() {
+        // What has no elements is a constant, or an index.
+        if seen.insert(e) && !visit::loads(e).is_empty() {
+            open.extend(operands(e));
+            add(&mut all, unit(e, buffers));
+        }
+    }
+    all
+}
+
 fn add(to: &mut Instructions, unit: Option<Unit>) {
     match unit {
         Some(Unit::MultiplyAdd) => to.multiply_adds += 1,

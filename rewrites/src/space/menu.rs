@@ -118,6 +118,8 @@ impl Menu {
         if widest * next_power(contraction.extent(Axis::N)) < 32 {
             tile_n.push(32 / widest);
         }
+        // What is computed where it is copied waits in registers.
+        let asynchronous = limits.cp_async && !contraction.computes_operands();
         Menu {
             tile_m,
             tile_n,
@@ -127,7 +129,7 @@ impl Menu {
             registers: 16,
             split_k: vec![2, 4, 8, 16, 32],
             groups: vec![2, 4, 8, 16],
-            async_stages: if limits.cp_async { vec![2, 3, 4, 5] } else { Vec::new() },
+            async_stages: if asynchronous { vec![2, 3, 4, 5] } else { Vec::new() },
         }
     }
 }

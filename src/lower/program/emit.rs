@@ -1,4 +1,5 @@
 //! From loops and leaves to the statements of a kernel.
+use super::ahead::Ahead;
 use super::cluster::Cluster;
 use super::ends::joined;
 use super::error::LowerError;
@@ -72,6 +73,9 @@ pub struct Emitter<'a> {
     pub notes: Vec<String>,
     /// Registers between the two halves of a copy.
     pub staging: HashMap<usize, ArrayId>,
+    /// Of copies that compute, those of what they load, and the set of them that is loaded or used.
+    pub ahead: HashMap<usize, Ahead>,
+    pub set: Index,
     /// Loops around the current statement within a pipeline's copy.
     pub path: Vec<(VarId, i64)>,
     /// Partial results of reductions over threads.
@@ -79,7 +83,7 @@ pub struct Emitter<'a> {
     /// Registers that hold vectors between two statements: no buffer of the program.
     pub temporaries: HashSet<ArrayId>,
     /// Elements that a vector load has brought into registers, and the variable that counts them there.
-    pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, LocalVar)>,
+    pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, Index)>,
     /// Variables of loops around it that are expanded.
     pub counted: HashSet<VarId>,
     /// Conditions under which the leaf stands that is emitted.
@@ -127,6 +131,8 @@ impl<'a> Emitter<'a> {
             lets: Vec::new(),
             notes: Vec::new(),
             staging: HashMap::new(),
+            ahead: HashMap::new(),
+            set: c(0),
             path: Vec::new(),
             partials: HashSet::new(),
             temporaries: HashSet::new(),

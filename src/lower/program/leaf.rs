@@ -32,6 +32,11 @@ impl Emitter<'_> {
         let mut known = when.clone();
         join(&mut known, zero_clauses.clone());
         join(&mut known, self.assumed.clone());
+        if let Some(l) = lanes.filter(|_| self.waiting(leaf).is_some()) {
+            if let Some(code) = self.vector_leaf(leaf, l)? {
+                return Ok(code);
+            }
+        }
         let (dst, dst_form) = match self.mode {
             Mode::Load => self.staged(leaf),
             _ => self.element(leaf.target, &leaf.at)?,
@@ -145,7 +150,7 @@ impl Emitter<'_> {
     }
 
     /// Registers that hold what a leaf has loaded but not stored yet.
-    fn staged(&mut self, leaf: &Leaf) -> (ArrayId, Linear) {
+    pub(super) fn staged(&mut self, leaf: &Leaf) -> (ArrayId, Linear) {
         let len: i64 = self.path.iter().map(|(_, e)| e).product();
         let array = match self.staging.get(&leaf.id) {
             Some(array) => *array,

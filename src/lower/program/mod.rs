@@ -9,7 +9,7 @@
 //! checks the kernel. `matrix` makes instructions of the loops over a warp's matrices, `lanes` gives each lane the elements
 //! that it holds of buffers of scope `warp`, `interleaved` says in which order where they are bytes across k, and `mma` multiplies, loads and
 //! stores those; `tiles` are pipelines of them, in `steps`, which TVM writes
-//! `nested`, and `order` the order of their instructions. `group` are the instructions of four warps, whose tiles are in `boxes`, and `tensor_memory`
+//! `nested`, `ahead` what their copies compute, and `order` the order of their instructions. `group` are the instructions of four warps, whose tiles are in `boxes`, and `tensor_memory`
 //! those whose sums are there. `tma` are tiles that the TMA copies, `places` those whose elements lie apart, `by_box` results box by box, `sent` who
 //! waits for them. `roles` part the warps that bring tiles from those that multiply, `in_turn` these into teams. `cropped` are copies without edges,
 //! `raster` numbers blocks, `turns` gives a block several tiles, `cluster` neighbours that share some, and `stream_k` deals out steps of tiles.
@@ -25,6 +25,7 @@
 //! # Ok(())
 //! # }
 //! ```
+mod ahead;
 mod allreduce;
 mod barrier;
 mod bits;

@@ -298,7 +298,7 @@ fn gathered(
         Some(Dimension { extent, offset, step: 1, terms: terms.into_iter().collect(), padded })
     };
     let dims = dims.iter().map(dimension).collect::<Option<_>>()?;
-    let of = Gathered { name: String::new(), iters: Vec::new(), blocks: Vec::new(), dims };
+    let of = Gathered { name: String::new(), iters: Vec::new(), blocks: Vec::new(), dims, computed: None };
     Some((parts, GatheredMatrix { iters, of }))
 }
 

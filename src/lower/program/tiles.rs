@@ -42,11 +42,17 @@ impl Emitter<'_> {
         steps: Steps,
     ) -> Result<Vec<Stmt>, LowerError> {
         let (slots, ahead, tiles) = (p.slots(), p.slots() - 1, l.extent);
+        let rolled = flag(&l.annotations, keys::ROLLED);
+        match p.form {
+            Form::Ring(_, true) if !rolled => self.load_ahead(copies, slots)?,
+            Form::Registers => self.load_ahead(copies, 1)?,
+            _ => {}
+        }
         let sets = steps.of.and_then(|s| self.pipelines.get(&s.var)).filter(|p| p.form == Form::Sets).cloned();
         // With an odd number of steps a tile begins with the set that the one before did not begin with.
         let turns = sets.is_some() && steps.count() % 2 != 0;
         let laps = match turns {
-            false if flag(&l.annotations, keys::ROLLED) => 1,
+            false if rolled => 1,
             true if slots % 2 != 0 => 2 * slots,
             _ => slots,
         };
@@ -54,9 +60,13 @@ impl Emitter<'_> {
         // Every tile may be ragged, or the last alone.
         let guarded_all = whole_tiles + 1 < tiles;
         let alike = if guarded_all { tiles } else { whole_tiles };
-        let this = &mut Tiles { l, p, copies, steps, sets: sets.as_ref(), emitter: self };
+        let (waits, others): (Vec<Node>, Vec<Node>) = copies.iter().cloned().partition(|node| self.asks_ahead(node, p));
+        let this =
+            &mut Tiles { l, p, copies, waits: &waits, others: &others, steps, sets: sets.as_ref(), emitter: self };
         let mut out = this.begin(ahead, alike.min(ahead))?;
-        let rounds = (alike - ahead).max(0) / laps;
+        // What waits in registers is loaded for later tiles, whose guards are those of the others.
+        let under_way = if waits.is_empty() { ahead } else { 2 * ahead };
+        let rounds = (alike - under_way).max(0) / laps;
         if rounds > 0 {
             let (round, lap) = (this.emitter.fresh(), this.emitter.fresh());
             let (number, turn) = match laps {
@@ -80,7 +90,7 @@ impl Emitter<'_> {
         let body = this.within((first, tiles - 1), |this| this.tile(&tile))?;
         // Written out, a compiler moves loads of several of these tiles up to the first, and runs out of registers. Sets are constants
         // only there where a tile's steps are odd.
-        let unroll = if turns { Unroll::Full } else { Unroll::No };
+        let unroll = if turns || !waits.is_empty() { Unroll::Full } else { Unroll::No };
         let (start, name) = (c(first), l.name.clone());
         out.push(Stmt::For { var, name, start, extent: c(tiles - first), unroll, body });
         Ok(out)
@@ -91,8 +101,16 @@ impl Emitter<'_> {
     pub(super) fn rolled(&self, l: &Loop) -> Option<Unroll> {
         let (leaf, elements) = vector(l).filter(|_| self.written_out)?;
         let bytes = elements * i64::from(self.program.buffer(leaf.target).dtype.bytes());
-        let by_itself = self.mode == Mode::Async && bytes >= 4;
+        // What is computed of what it loads waits for that.
+        let by_itself = self.mode == Mode::Async && bytes >= 4 && self.copies_only(leaf);
         Some(if by_itself { Unroll::No } else { Unroll::By(mma_conditions::LOADED_TOGETHER as u32) })
+    }
+
+    /// Whether what a copy of a ring loads waits in registers.
+    fn asks_ahead(&self, node: &Node, p: &Pipeline) -> bool {
+        let mut found = false;
+        leaves(std::slice::from_ref(node), &mut |leaf| found |= self.ahead.contains_key(&leaf.id));
+        found && matches!(p.form, Form::Ring(_, true))
     }
 }
 
@@ -101,6 +119,9 @@ struct Tiles<'t, 'e, 'a> {
     l: &'t Loop,
     p: &'t Pipeline,
     copies: &'t [Node],
+    /// Of the copies those of which what they load waits in registers, and the others.
+    waits: &'t [Node],
+    others: &'t [Node],
     steps: Steps<'t>,
     sets: Option<&'t Pipeline>,
     emitter: &'e mut Emitter<'a>,
@@ -151,9 +172,22 @@ impl Tiles<'_, '_, '_> {
         code
     }
 
+    /// One half of the copies that wait in registers: loads of a tile, or what is computed of them, into its slot.
+    fn half(&mut self, copies: &[Node], tile: &Index, slot: &Index, mode: Mode) -> Code {
+        self.emitter.set = slot.clone();
+        let code = self.fill(copies, tile, slot.clone(), mode);
+        self.emitter.set = c(0);
+        code
+    }
+
     /// The first tiles, those of the same kind in a loop: written out, addresses of all of them are held at once.
     fn begin(&mut self, ahead: i64, alike: i64) -> Code {
-        let copies = self.copies;
+        let (copies, waits) = (self.others, self.waits);
+        let tiles = self.l.extent;
+        let mut asked = Vec::new();
+        for stage in (0..ahead.min(tiles)).filter(|_| !waits.is_empty()) {
+            asked.extend(self.within((stage, stage), |this| this.half(waits, &c(stage), &c(stage), Mode::Load))?);
+        }
         let whole = |this: &mut Self, at: Index| {
             let mut code = this.fill(copies, &at, at.clone(), this.mode())?;
             if this.p.form == Form::Registers {
@@ -163,7 +197,7 @@ impl Tiles<'_, '_, '_> {
             Ok(code)
         };
         let looped = if alike > 2 { alike } else { 0 };
-        let mut out = Vec::new();
+        let mut out = asked;
         if looped > 0 {
             let var = self.emitter.fresh();
             let body = self.within((0, looped - 1), |this| whole(this, Index::Var(var)))?;
@@ -174,6 +208,19 @@ impl Tiles<'_, '_, '_> {
             match stage < self.l.extent {
                 true => out.extend(self.within((stage, stage), |this| whole(this, c(stage)))?),
                 false => out.extend(self.committed()),
+            }
+        }
+        for stage in (0..ahead).filter(|_| !waits.is_empty()) {
+            if stage < tiles {
+                out.extend(self.within((stage, stage), |this| this.half(waits, &c(stage), &c(stage), Mode::Store))?);
+            }
+            let later = stage + ahead;
+            if later < tiles {
+                out.extend(
+                    self.within((later, later), |this| {
+                        this.half(waits, &c(later), &c(later % (ahead + 1)), Mode::Load)
+                    })?,
+                );
             }
         }
         out.extend(self.landed());
@@ -228,11 +275,18 @@ impl Tiles<'_, '_, '_> {
             let is_last = step + 1 == steps;
             let fills = |this: &mut Self| -> Code {
                 let mut code = Vec::new();
-                let mine = this.copies.iter().zip(&begins).filter(|(_, at)| **at == step);
-                let mine: Vec<Node> = mine.map(|(node, _)| node.clone()).collect();
-                if tile.copies && !mine.is_empty() {
+                let mine = this.copies.iter().zip(&begins).filter(|(_, at)| **at == step).map(|(node, _)| node.clone());
+                let (waits, others): (Vec<Node>, Vec<Node>) =
+                    mine.partition(|node| this.emitter.asks_ahead(node, this.p));
+                if tile.copies && !others.is_empty() {
                     let mode = this.mode();
-                    code.extend(guarded(there.clone(), this.fill(&mine, &next, fill_slot.clone(), mode)?));
+                    code.extend(guarded(there.clone(), this.fill(&others, &next, fill_slot.clone(), mode)?));
+                }
+                if tile.copies && !waits.is_empty() {
+                    code.extend(guarded(there.clone(), this.half(&waits, &next, &slot(slots - 1), Mode::Store)?));
+                    let later = add(next.clone(), c(slots - 1));
+                    let there = cond(Cond::Lt(later.clone(), c(tiles)));
+                    code.extend(guarded(there, this.half(&waits, &later, &slot(2 * (slots - 1)), Mode::Load)?));
                 }
                 if begins.iter().max() == Some(&step) {
                     code.extend(this.committed());

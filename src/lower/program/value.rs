@@ -26,7 +26,7 @@ impl Emitter<'_> {
         LowerError::Unsupported { what, place: At::block(&leaf.block), remedy: remedy.into() }
     }
 
-    fn value(&mut self, e: &Expr, leaf: &Leaf, known: &[Pred]) -> Result<Value, LowerError> {
+    pub(super) fn value(&mut self, e: &Expr, leaf: &Leaf, known: &[Pred]) -> Result<Value, LowerError> {
         Ok(match e {
             Expr::Int(v, dtype) if dtype.is_float() => Value::Float(*v as f64, *dtype),
             Expr::Int(v, dtype) => Value::Int(*v, *dtype),
@@ -42,8 +42,8 @@ impl Emitter<'_> {
                 };
                 let at = forms.ok_or_else(|| self.refuse(strange(), leaf))?;
                 let element = (*buffer, at);
-                if let Some((registers, lane)) = self.vectors.get(&element) {
-                    return Ok(Value::Load(*registers, crate::kernel::Index::Var(*lane)));
+                if let Some((registers, at)) = self.vectors.get(&element) {
+                    return Ok(Value::Load(*registers, at.clone()));
                 }
                 let at = element.1;
                 let need = if self.is_global(*buffer) {

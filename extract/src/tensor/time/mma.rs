@@ -68,7 +68,8 @@ pub(in crate::tensor) fn with_share(
     let threads = plan.threads();
     let warps = (threads / 32) as f64;
     let sets = mma_conditions::sets(&plan.operands);
-    let mut registers = mma_conditions::registers(op, plan.warp, share.registers);
+    let waiting = share.waiting * i64::from(plan.stages.saturating_sub(2));
+    let mut registers = mma_conditions::registers(op, plan.warp, share.registers + waiting);
     registers = rounded(registers);
     let left = i64::from(gpu.registers_per_sm) / (threads * i64::from(plan.min_blocks.unwrap_or(1).max(1))) / 8 * 8;
     let most = left.min(MOST_REGISTERS);
@@ -111,7 +112,10 @@ pub(in crate::tensor) fn with_share(
         l2_bytes: counts.end.l2_sectors * 32.0 + counts.k_tiles as f64 * share.l2_bytes,
         most_resident: i64::MAX,
     };
-    Inner::of_block(&facts, gemm, gpu)
+    let inner = Inner::of_block(&facts, gemm, gpu)?;
+    // What the first tiles are made of is waited for before any later tile's is asked for.
+    let asked_twice = if share.waiting > 0 { gpu.latency_dram } else { 0.0 };
+    Ok(Inner { ends: inner.ends + asked_twice, ..inner })
 }
 
 /// Clocks of the tensor cores per tile along k, where they have the instruction.

@@ -26,6 +26,8 @@ pub(in crate::tensor) struct Share {
     pub stands: f64,
     /// Registers of its copies.
     pub registers: i64,
+    /// Those that each further tile under way takes.
+    pub waiting: i64,
     /// Bytes of shared memory by which padded rows make its tile larger.
     pub padding: i64,
 }
@@ -57,6 +59,7 @@ impl Share {
             late: f64::from(plan.step) / steps / 2.0,
             stands: place.stands(gemm, plan.bytes),
             registers: mma_conditions::copy_registers(gemm, place.side, place.op, tile, place.threads, plan),
+            waiting: place.waiting(gemm, plan.bytes),
             padding: mma_conditions::padding_of(gemm, place.side, place.op, tile, plan.layout),
         }
     }
@@ -71,6 +74,7 @@ impl Share {
             late: self.late + other.late,
             stands: self.stands + other.stands,
             registers: self.registers + other.registers,
+            waiting: self.waiting + other.waiting,
             padding: self.padding + other.padding,
         }
     }
@@ -95,6 +99,7 @@ impl Share {
             late: self.late.min(other.late),
             stands: self.stands.min(other.stands),
             registers: self.registers.min(other.registers),
+            waiting: self.waiting.min(other.waiting),
             padding: self.padding.min(other.padding),
         }
     }
@@ -103,11 +108,23 @@ impl Share {
 impl Operand {
     /// See [`Share::stands`].
     fn stands(&self, gemm: &Gemm, bytes: u32) -> f64 {
-        if !self.op.is_async() || mma_conditions::is_async(gemm, self.side, self.op, bytes) {
+        let is_async = mma_conditions::is_async(gemm, self.side, self.op, bytes);
+        if !self.op.is_async() || is_async || mma_conditions::is_computed(gemm, self.side) {
             return 0.0;
         }
         let copies = mma_conditions::copies(gemm, self.side, [self.extent, self.k], self.threads, bytes);
         (copies as f64 / mma_conditions::LOADED_TOGETHER as f64).ceil()
+    }
+
+    /// See [`Share::waiting`].
+    fn waiting(&self, gemm: &Gemm, bytes: u32) -> i64 {
+        let of_tile =
+            |bytes| mma_conditions::waiting_registers(gemm, self.side, [self.extent, self.k], self.threads, bytes);
+        if self.op.is_async() {
+            of_tile(bytes)
+        } else {
+            0
+        }
     }
 
     /// No way adds less than this of anything; it says nothing of registers.

@@ -114,6 +114,9 @@ impl Boxes {
 impl<'f> Digits<'f> {
     fn of(factor: &'f GatheredMatrix, part: Part) -> Result<Digits<'f>, &'static str> {
         let of_axis = |axis: Axis| factor.digits(|a| a == axis);
+        if factor.of.computed.is_some() {
+            return Err("its elements are computed where they are copied");
+        }
         match factor.of.dims.iter().any(|d| d.step > 1) {
             true => Err("zeros stand between its elements"),
             false => Ok(Digits { factor, part, own: of_axis(part.own), k: of_axis(part.other) }),

@@ -176,7 +176,7 @@ impl Read {
     pub fn per_column(dtype: DType, columns: i64) -> Read {
         let info = AxisInfo { name: "n".into(), extent: columns, reduce: false };
         let dim = Dimension { extent: columns, offset: 0, step: 1, terms: vec![(0, 1)], padded: false };
-        let of = Gathered { name: "bias".into(), iters: vec![0], blocks: Vec::new(), dims: vec![dim] };
+        let of = Gathered { name: "bias".into(), iters: vec![0], blocks: Vec::new(), dims: vec![dim], computed: None };
         Read { name: "bias".into(), dtype, at: Some(GatheredMatrix { iters: vec![(Axis::N, info)], of }) }
     }
 

@@ -43,7 +43,7 @@ impl GatheredMatrix {
             Dimension { extent, offset: 0, step: 1, terms, padded: false }
         };
         let dims = read.dims.iter().map(dim).collect();
-        let of = Gathered { name: read.name.clone(), iters: Vec::new(), blocks: Vec::new(), dims };
+        let of = Gathered { name: read.name.clone(), iters: Vec::new(), blocks: Vec::new(), dims, computed: None };
         GatheredMatrix { iters, of }
     }
 
@@ -80,7 +80,7 @@ impl GatheredMatrix {
     }
 
     fn unless_held(gather: &Gather, of: &Gathered, dims: &[Axis]) -> Option<Box<GatheredMatrix>> {
-        let is_held = of.is_matrix(&gather.iters, dims);
+        let is_held = of.computed.is_none() && of.is_matrix(&gather.iters, dims);
         (!is_held).then(|| Box::new(GatheredMatrix { iters: gather.iters.clone(), of: of.clone() }))
     }
 

@@ -194,9 +194,21 @@ pub fn copy_elements(gemm: &Gemm, side: Side, bytes: u32) -> i64 {
     copy_width(gemm, side).min(i64::from((bytes / gemm.operand.bytes()).max(1)))
 }
 
-/// Whether `cp.async` copies an operand: it moves 4 bytes at least, and some GPUs do not have it.
+/// Whether `cp.async` copies an operand: it moves 4 bytes at least, as they are in memory, and some GPUs do not have it.
 pub fn is_async(gemm: &Gemm, side: Side, op: Mma, bytes: u32) -> bool {
-    op.is_async() && copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
+    op.is_async() && !is_computed(gemm, side) && copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
+}
+
+/// Whether an operand is computed where it is copied, of what lies in memory.
+pub fn is_computed(gemm: &Gemm, side: Side) -> bool {
+    gemm.gathered(side).is_some_and(|factor| factor.of.computed.is_some())
+}
+
+/// 32-bit registers of a thread in which what a tile of a computed operand is made of waits for it. In a ring that `cp.async` fills, as
+/// many tiles wait as are under way.
+pub fn waiting_registers(gemm: &Gemm, side: Side, tile: [i64; 2], threads: i64, bytes: u32) -> i64 {
+    let computed = gemm.gathered(side).and_then(|factor| factor.of.computed.as_ref());
+    computed.map_or(0, |of| copies(gemm, side, tile, threads, bytes) * of.registers(copy_elements(gemm, side, bytes)))
 }
 
 /// Copies of a thread per tile.
@@ -216,13 +228,18 @@ pub const LOADED_TOGETHER: i64 = 16;
 
 /// 32-bit registers of a thread that an operand's copies take: an address for each where it is looked up, else one for
 /// all, from which they differ by constants. Without `cp.async` the tile itself waits there. What passes through registers for want
-/// of 4 bytes that `cp.async` could move takes a register for each that is loaded together, and one for its address.
+/// of 4 bytes that `cp.async` could move takes a register for each that is loaded together, and one for its address. What is computed is so
+/// of words that wait there ([`waiting_registers`]), of one tile here.
 pub fn copy_registers(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], threads: i64, plan: &OperandPlan) -> i64 {
     let count = copies(gemm, side, tile, threads, plan.bytes);
     // An index in each dimension that an access asks about.
     let asked = gemm.gathered(side).map_or(0, |factor| count * factor.asked());
     asked
-        + if !op.is_async() {
+        + if let Some(computed) = gemm.gathered(side).and_then(|factor| factor.of.computed.as_ref()) {
+            // An address of each input, and one in shared memory.
+            let addresses = count * (2 * computed.reads.len() as i64 + 1);
+            waiting_registers(gemm, side, tile, threads, plan.bytes) + addresses
+        } else if !op.is_async() {
             let bytes = copy_elements(gemm, side, plan.bytes) * i64::from(gemm.operand.bytes());
             let addresses = if looked_up(gemm, side, tile[0]) { 2 * count } else { 2 * count.min(2) };
             count * ((bytes + 3) / 4) + addresses

@@ -138,6 +138,12 @@ impl TensorMenu {
             }
             sizes
         };
+        // What is computed where it is copied waits in registers, of which each tile has its own: no loop of single tiles.
+        // What computed operands are made of waits in registers, of which each tile of the ring has its own.
+        let (loops, stages) = match contraction.computes_operands() {
+            true => (vec![false], (2..=5).collect()),
+            false => (vec![false, true], (2..=8).collect()),
+        };
         let types = [operand, contraction.accumulate];
         let has_wmma = |op: &Wmma| cores.wmma.is_some_and(|arch| op.needs() <= arch);
         TensorMenu {
@@ -151,9 +157,9 @@ impl TensorMenu {
             spans: vec![1, 2],
             threads: vec![32, 64, 96, 128, 192, 256, 384, 512],
             warp: [128, 128],
-            stages: (2..=8).collect(),
+            stages,
             slack: (0..=6).collect(),
-            loops: vec![false, true],
+            loops,
             descending: vec![false, true],
             layouts: vec![
                 TileLayout::Xor(8),
