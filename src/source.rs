@@ -261,7 +261,8 @@ fn kind_of(name: &str, program: Program) -> Result<Work, SourceError> {
     let error = match of_program(name, program.clone()) {
         Ok(problem) => {
             // Blocks before a product of matrices may be kernels of their own: what they make is then a matrix, too.
-            let made = contractions(&program).iter().any(|t| t.from > 0 && t.contraction.gather.is_none());
+            let parts = || contractions(&program).iter().any(|t| t.from > 0 && t.contraction.gather.is_none());
+            let made = problem.contraction.computes_operands() || parts();
             let parted = made.then(|| StreamProblem::of_program(name, program).ok()).flatten();
             return Ok(match parted {
                 Some(parted) => Work::Streams(Box::new(parted)),

@@ -5,7 +5,7 @@ use crate::tensor_space::tensor_only;
 use rand::SeedableRng;
 use satune::scheduled;
 use satune_extract::{predict, Counts, Descriptor};
-use satune_ir::term::{Contraction, Schedule, Side};
+use satune_ir::term::{Contraction, Pipe, Schedule, Side};
 use satune_ir::tvmscript;
 use satune_rewrites::space::contraction;
 
@@ -59,7 +59,8 @@ fn programs() -> Vec<(&'static str, String, &'static [&'static str])> {
             "activations without their negative part",
             script(
                 &format!("A: {m}, {k} float16; B: {k}, {n} float16; C: {m}, {n} float32"),
-                &(map("P", &format!("{m}, {k}"), "vi, vk", "T.max(A[vi, vk], T.float16(0))").replace("TYPE", "float16")
+                &(map("P", &format!("{m}, {k}"), "vi, vk", "T.max(A[vi, vk], T.float16(0))")
+                    .replace("TYPE", "float16")
                     + &product(sizes, "P[vi, vk]", "B[vk, vj]")),
             ),
             &["a100", "v100", "t4"],
@@ -68,17 +69,31 @@ fn programs() -> Vec<(&'static str, String, &'static [&'static str])> {
             "rounded numbers of 32 bits, which a copy takes by four",
             script(
                 &format!("A: {m}, {k} bfloat16; W: {n}, {k} float32; C: {m}, {n} float32"),
-                &(map("B", &format!("{n}, {k}"), "vj, vk", "T.Cast(\"bfloat16\", W[vj, vk])").replace("TYPE", "bfloat16")
+                &(map("B", &format!("{n}, {k}"), "vj, vk", "T.Cast(\"bfloat16\", W[vj, vk])")
+                    .replace("TYPE", "bfloat16")
                     + &product(sizes, "A[vi, vk]", "B[vj, vk]")),
             ),
             &["a100"],
+        ),
+        (
+            "an image in which each pixel stands for four",
+            script(
+                "X: 1, 5, 7, 16 float16; W: 3, 3, 16, 24 float16; C: 1, 8, 12, 24 float32",
+                &(map("U", "1, 10, 14, 16", "vn, vh, vw, vc", "X[vn, vh // 2, vw // 2, vc]").replace("TYPE", "float16")
+                    + "for n, h, w, co, kh, kw, ci in T.grid(1, 8, 12, 24, 3, 3, 16):\n    with T.sblock(\"C\"):\n        vn, vh, vw, \
+                       vco, vkh, vkw, vci = T.axis.remap(\"SSSSRRR\", [n, h, w, co, kh, kw, ci])\n        with T.init():\n            \
+                       C[vn, vh, vw, vco] = T.float32(0)\n        C[vn, vh, vw, vco] = C[vn, vh, vw, vco] + T.Cast(\"float32\", U[vn, \
+                       vh + vkh, vw + vkw, vci]) * T.Cast(\"float32\", W[vkh, vkw, vci, vco])\n"),
+            ),
+            &["a100", "t4", "h200"],
         ),
         (
             "both factors",
             script(
                 &format!("A: {m}, {k} float16; W: {n}, {k} int8; C: {m}, {n} float32"),
                 &(map("P", &format!("{m}, {k}"), "vi, vk", "A[vi, vk] * T.float16(0.5)").replace("TYPE", "float16")
-                    + &map("B", &format!("{n}, {k}"), "vj, vk", "T.Cast(\"float16\", W[vj, vk])").replace("TYPE", "float16")
+                    + &map("B", &format!("{n}, {k}"), "vj, vk", "T.Cast(\"float16\", W[vj, vk])")
+                        .replace("TYPE", "float16")
                     + &product(sizes, "P[vi, vk]", "B[vj, vk]")),
             ),
             &["a100", "t4"],
@@ -115,6 +130,30 @@ fn random_schedules_are_right() {
     }
 }
 
+/// Single threads read, or stage, what is computed as they do what is gathered.
+#[test]
+fn random_schedules_on_single_threads_are_right() {
+    let [m, n, k] = [33, 40, 48];
+    let value = "T.Cast(\"float32\", W[vj, vk]) * Z[vj, vk // 16]";
+    let text = script(
+        &format!("W: {n}, {k} int8; Z: {n}, {} float32; A: {m}, {k} float32; C: {m}, {n} float32", k / 16),
+        &(map("B", &format!("{n}, {k}"), "vj, vk", value).replace("TYPE", "float32")
+            + &product([m, n, k], "A[vi, vk]", "B[vj, vk]")),
+    );
+    let (program, c) = read("bytes with scales", &text);
+    let space = crate::support::space(&c);
+    let counts = Counts::of(&space);
+    let mut rng = rand::rngs::StdRng::seed_from_u64(seed());
+    for _ in 0..samples(12) {
+        let plan = Schedule::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap();
+        let told = || plan.describe().join("\n");
+        let cores = plan.cores().unwrap_or_else(|| panic!("{}", told()));
+        assert!(!matches!(cores.pipe, Pipe::Async(_)), "{}", told());
+        let made = scheduled::of_schedule(&program, &plan, &c, &h200()).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+        scheduled::check(&program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+    }
+}
+
 /// Explored as a user does: every candidate is executed, and the first is one kernel, which reads the weights as they are packed.
 #[test(slow)]
 fn what_is_computed_is_explored_with_its_product() {
@@ -139,12 +178,8 @@ fn packed_weights_are_read_as_they_are() {
     let gpu = Descriptor::load("a100").unwrap();
     let best = |c: &Contraction| {
         let space = tensor_only(c, &gpu);
-        let query = satune_extract::Query {
-            k: 1,
-            diverse: false,
-            limit: crate::support::NO_LIMIT,
-            below_ms: f64::INFINITY,
-        };
+        let query =
+            satune_extract::Query { k: 1, diverse: false, limit: crate::support::NO_LIMIT, below_ms: f64::INFINITY };
         let found = satune_extract::best(&space, &gpu, query);
         predict(&found.candidates[0].plan, c, &gpu).unwrap()
     };
@@ -158,8 +193,13 @@ fn what_is_not_computed_where_it_is_copied_is_said() {
     let whole = packed([40, 72, 128]);
     for (from, to, part) in [
         // A table that an element of the weights looks up.
-        ("S[vj, vk // 32]", "S[vj, T.Cast(\"int32\", W[vj, vk // 8] % T.uint32(4))]", "an index of buffer `S` is an element"),
+        (
+            "S[vj, vk // 32]",
+            "S[vj, T.Cast(\"int32\", W[vj, vk // 8] % T.uint32(4))]",
+            "an index of buffer `S` is an element",
+        ),
         ("B[vj, vk] = (", "B[vj, 127 - vk] = (", "it does not write each element at its iterators"),
+        ("S[vj, vk // 32]", "S[vj, vk // 16]", "it may read outside of buffer `S`"),
     ] {
         assert!(whole.contains(from), "{from}");
         let program = tvmscript::parse(&whole.replace(from, to)).unwrap();

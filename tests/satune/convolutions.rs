@@ -244,9 +244,8 @@ fn channels_may_come_first() {
 fn what_is_no_convolution_is_refused_by_name() {
     for (padding, factors, part) in [
         ("T.max(X[vn, vc, vw], T.float32(0))", FACTORS, "it computes more than a copy with zeros"),
-        ("X[vn, vc, vw // 2]", FACTORS, "it reads at a quotient without asking that nothing is left"),
+        ("X[vn, vc, vw + vw // 2]", FACTORS, "an index is no iterator, shifted or divided"),
         ("X[vn, vc, vn + vw]", FACTORS, "an index is no iterator, shifted or divided"),
-        ("X[vn, vc, 3]", FACTORS, "iterator `vw` does not index what it reads"),
         (
             PADDED,
             "P[vn, vci, vow * vkw] * W[vco, vci, vkw]",

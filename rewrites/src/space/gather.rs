@@ -386,7 +386,7 @@ fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
     let mut seen: Vec<&BufferId> = Vec::new();
     let mut reads = Vec::new();
     let bytes = |read: &BufferId| i64::from(program.buffer(*read).dtype.bytes());
-    let last = block.iter_vars.last().ok_or("it has no iterators")?.var.id;
+    let (domains, last) = (iter_domains(block), block.iter_vars.last().ok_or("it has no iterators")?.var.id);
     let stays = |at: &[Expr], lanes: i64| at.iter().all(|e| Lane { var: last, lanes }.stays(e));
     let fits = |lanes: &i64| loads.iter().all(|(read, at)| lanes * bytes(read) <= 16 || stays(at, *lanes));
     let vector = [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
@@ -398,7 +398,15 @@ fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
         if at.iter().any(|e| !visit::loads(e).is_empty()) {
             return Err(format!("an index of buffer `{name}` is an element"));
         }
-        let elements = if seen.contains(&read) { 0 } else { shape(program, *read)?.iter().product() };
+        let extents = shape(program, *read)?;
+        let inside = |(e, extent): (&Expr, &i64)| {
+            let ends = Linear::of(e, &domains).map(|form| form.ends(&domains));
+            matches!(ends, Some((Some(lo), Some(hi))) if lo >= 0 && hi < *extent)
+        };
+        if !at.iter().zip(&extents).all(inside) {
+            return Err(format!("it may read outside of buffer `{name}`"));
+        }
+        let elements = if seen.contains(&read) { 0 } else { extents.iter().product() };
         seen.push(read);
         reads.push(Input { elements, dtype: program.buffer(*read).dtype, moves: !stays(at, vector) });
     }

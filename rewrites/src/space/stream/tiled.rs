@@ -12,6 +12,7 @@ use satune_ir::term::Contraction;
 use satune_ir::{access, tvmscript, Block, BlockRealize, BufferId, Program, Region, Stmt};
 use serde_json::{json, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::iter;
 
 /// What was asked of parts of programs: which contraction each is. Ways to inline leave most parts as they are, and each answer takes
 /// replays.
@@ -22,15 +23,16 @@ pub(super) struct Contractions {
 
 impl Contractions {
     /// Neighbouring blocks of a program that are a contraction by themselves: a sum of products, of matrices as they are or gathered,
-    /// alone and with as much as can be of the chain of maps after it; a convolution also with the padding before it. `made` has the
-    /// names of the buffers that are made before, too.
+    /// alone and with as much as can be of the chain of maps after it; also with the paddings, or the maps that compute its factors, before
+    /// it. `made` has the names of the buffers that are made before, too.
     fn of(&mut self, program: &Program, made: &BTreeSet<String>) -> Vec<Tiled> {
         let nests = parts(program);
         let mut out = Vec::new();
         let sums = |nest: &Stmt| child_realizes(nest).iter().any(|realize| realize.block.init.is_some());
         for sum in (0..nests.len()).filter(|at| sums(nests[*at])) {
-            let padding = sum.checked_sub(1).filter(|at| !sums(nests[*at]));
-            for from in [Some(sum), padding].into_iter().flatten() {
+            // What makes a factor, or both of them.
+            let before = (1..=2).map_while(|n| sum.checked_sub(n).filter(|at| !sums(nests[*at])));
+            for from in iter::once(sum).chain(before) {
                 let mut longest = None;
                 for to in sum + 1..=nests.len() {
                     let found = self.alone(alone(program, &nests, &|at| (from..to).contains(&at)));
