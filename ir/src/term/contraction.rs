@@ -1,5 +1,5 @@
 //! What a contraction is: the statement whose schedules a space holds.
-use super::{Axis, AxisInfo, Dimension, Gather, Side};
+use super::{Axis, AxisInfo, Dimension, Gather, Instructions, Side};
 use crate::{BlockId, BufferId, DType};
 use serde::{Deserialize, Serialize};
 
@@ -62,22 +62,6 @@ pub struct Combine {
     pub operations: u32,
     /// Whether `rfactor` takes parts of it.
     pub splits: bool,
-}
-
-/// Instructions of a thread, by the unit that executes them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Instructions {
-    /// Sums, products, multiply-adds.
-    pub multiply_adds: u32,
-    /// Comparisons, minima, choices, logic, conversions, sums of integers.
-    pub logic: u32,
-    /// Divisions and functions.
-    pub special: u32,
-}
-
-impl Instructions {
-    /// Of a step of a sum of products.
-    pub const MULTIPLY_ADD: Instructions = Instructions { multiply_adds: 1, logic: 0, special: 0 };
 }
 
 /// A chain of elementwise blocks that ends a contraction.
