@@ -8,6 +8,7 @@ use crate::space::nests::parts;
 use crate::trace::{Call, Out};
 use crate::tree::child_realizes;
 use satune_ir::term::stream::{Stream, Tiled};
+use satune_ir::term::tensor::Gemm;
 use satune_ir::term::Contraction;
 use satune_ir::{access, tvmscript, Block, BlockRealize, BufferId, Program, Region, Stmt};
 use serde_json::{json, Value};
@@ -36,7 +37,7 @@ impl Contractions {
                 let mut longest = None;
                 for to in sum + 1..=nests.len() {
                     let found = self.alone(alone(program, &nests, &|at| (from..to).contains(&at)));
-                    let Some(contraction) = found.filter(|c| from == sum || c.gather.is_some()) else { break };
+                    let Some(contraction) = found.filter(|c| from == sum || brings_more(c)) else { break };
                     // `reverse_compute_inline` takes maps that read nothing else that the program makes.
                     let read = contraction.epilogue.iter().flat_map(|e| &e.reads);
                     if read.into_iter().any(|operand| made.contains(&operand.name)) {
@@ -60,6 +61,14 @@ impl Contractions {
         let text = format!("{:?}\n{}", numbers.collect::<Vec<_>>(), tvmscript::print(&part));
         self.known.entry(text).or_insert_with(|| contraction(&part).ok()).clone()
     }
+}
+
+/// Whether a contraction with what makes its factors has schedules that the others have not. On single threads what is computed of one
+/// element can be combined as well.
+fn brings_more(contraction: &Contraction) -> bool {
+    let Some(gather) = &contraction.gather else { return false };
+    let computed: Vec<_> = [&gather.a, &gather.b].into_iter().filter_map(|of| of.computed.as_ref()).collect();
+    computed.is_empty() || Gemm::multiplied(contraction) || computed.iter().any(|of| of.reads.len() > 1)
 }
 
 /// The contractions of a program whose buffers are made by its own blocks alone.
