@@ -4,7 +4,7 @@ use crate::cores::{beside, stored, time, Inner, Outer, Times, Waits, BASE_REGIST
 use crate::panels::panels;
 use crate::prediction::{Compiled, Cost, Infeasible};
 use crate::tensor;
-use crate::time::{binding, stays_in_l2, Moved};
+use crate::time::{binding, clocks_per_ms, stays_in_l2, Moved};
 use crate::work::{self, outer_iterations, Work};
 use crate::Descriptor;
 use satune_ir::term::{Contraction, CoresPlan, Pipe, Schedule, Side, Way};
@@ -135,6 +135,12 @@ pub fn predict(schedule: &Schedule, contraction: &Contraction, gpu: &Descriptor)
         Schedule::Mma(plan) => tensor::cost_of(&tensor::Kernel::Mma(plan), contraction, gpu),
         Schedule::Wgmma(plan) => tensor::cost_of(&tensor::Kernel::Wgmma(plan), contraction, gpu),
     }
+}
+
+/// What a product takes on single threads at least, ms: a multiply-add for each of its steps, on all lanes of all multiprocessors.
+pub fn least_on_threads(contraction: &Contraction, gpu: &Descriptor) -> f64 {
+    let steps: f64 = contraction.iters.iter().map(|(_, info)| info.extent as f64).product();
+    steps / f64::from(gpu.fp32_lanes) / f64::from(gpu.sms) / clocks_per_ms(gpu)
 }
 
 /// 32-bit registers of a value.

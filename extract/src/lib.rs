@@ -57,7 +57,7 @@ mod uncertainty;
 pub mod work;
 
 pub use cores::LOGIC_LANES;
-pub use cost::{compiled, cost, predict};
+pub use cost::{compiled, cost, least_on_threads, predict};
 pub use count::{Counts, Evenly};
 pub use descriptor::{arch_number, Descriptor, Power, TensorRates};
 pub use descriptors::DescriptorError;

@@ -1,7 +1,7 @@
 //! The space of a streaming problem.
 use super::StreamProblem;
 use crate::explore::{limits, tensor_cores, ExploreError};
-use satune_extract::{best_while, Descriptor, Query};
+use satune_extract::{best_while, least_on_threads, predict, Descriptor, Query};
 use satune_ir::term::stream::{StreamTerm, Streams};
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{AxisInfo, Contraction, Gathered, OperandInfo, Schedule, Side, Space, StoppedBy};
@@ -88,8 +88,8 @@ fn tiled(
     Ok(limit)
 }
 
-/// The best schedules of a contraction on single threads, and the best on tensor cores; and the limit that ended a search, if one
-/// did.
+/// The best schedules of a contraction on tensor cores, and those on single threads that are as good; and the limit that ended a search, if
+/// one did.
 fn best_plans(
     contraction: &Contraction,
     gpu: &Descriptor,
@@ -97,24 +97,34 @@ fn best_plans(
     go_on: &(dyn Fn(usize) -> bool + Sync),
 ) -> Result<(Vec<Schedule>, Option<String>), ExploreError> {
     let menu = Menu::of(contraction, &limits(gpu));
-    let of = |menu: &Menu, rules: &[Box<dyn Rule>]| best_of(contraction, menu, rules, gpu, fuel, go_on);
-    let (mut plans, mut limit) = of(&menu, &space::rules::all())?;
+    let of = |menu: &Menu, rules: &[Box<dyn Rule>], ms| best_of(contraction, menu, rules, (gpu, ms), fuel, go_on);
+    let (mut plans, mut limit, mut worst) = (Vec::new(), None, f64::INFINITY);
     let products = tensor::all(contraction, TensorMenu::of(contraction, &tensor_cores(gpu)));
     if !products.is_empty() {
         let rules: Vec<Box<dyn Rule>> = space::rules::all().into_iter().chain(products).collect();
-        let (more, ended) = of(&Menu::without_threads(menu.split_k, menu.groups), &rules)?;
+        let alone = Menu::without_threads(menu.split_k.clone(), menu.groups.clone());
+        (plans, limit) = of(&alone, &rules, f64::INFINITY)?;
+        // Beside so many that any program can have no others are among its best.
+        let taken = plans.iter().filter(|plan| space::padded(plan, contraction).is_empty());
+        let mut times: Vec<f64> =
+            taken.filter_map(|plan| predict(plan, contraction, gpu).ok()).map(|cost| cost.ms).collect();
+        times.sort_by(f64::total_cmp);
+        worst = times.get(TILED - 1).copied().unwrap_or(worst);
+    }
+    if least_on_threads(contraction, gpu) < worst {
+        let (more, ended) = of(&menu, &space::rules::all(), worst)?;
         plans.extend(more);
         limit = limit.or(ended);
     }
     Ok((plans, limit))
 }
 
-/// The best schedules of the space that some rules make.
+/// The best schedules of the space that some rules make, of those that take less than so many ms.
 fn best_of(
     contraction: &Contraction,
     menu: &Menu,
     rules: &[Box<dyn Rule>],
-    gpu: &Descriptor,
+    (gpu, below_ms): (&Descriptor, f64),
     fuel: Fuel,
     go_on: &(dyn Fn(usize) -> bool + Sync),
 ) -> Result<(Vec<Schedule>, Option<String>), ExploreError> {
@@ -126,7 +136,7 @@ fn best_of(
     let mut plans: Vec<Schedule> = Vec::new();
     let looking = || go_on(space.report.nodes);
     for diverse in [false, true] {
-        let query = Query { k: TILED, diverse, limit: LIMIT, below_ms: f64::INFINITY };
+        let query = Query { k: TILED, diverse, limit: LIMIT, below_ms };
         let found = best_while(&space, gpu, query, &looking);
         if !looking() {
             return Err(SaturationError::Interrupted { nodes: space.report.nodes }.into());
