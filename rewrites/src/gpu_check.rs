@@ -5,13 +5,14 @@
 //! (TVM drops all but one of them silently); 3 no loop lies in another of its tag, except cooperative copies into shared
 //! memory; 4 reductions over threads have a form that threads can combine; 5 the kernel stays within the limits.
 //! Sizes of shared and local buffers are no part of this: they are known after their regions are compacted.
+use crate::lane::Lane;
 use crate::regions::bindings;
 use crate::schedule::Result;
 use crate::tree::{self, tag_of, Node};
 use crate::{arith, ScheduleError};
 use indexmap::IndexMap;
 use satune_ir::{
-    visit, BinOp, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Region, Stmt, VarId,
+    visit, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Region, Stmt, VarId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -188,54 +189,6 @@ fn check_vectors(program: &Program, kernel: &Stmt, limits: &GpuLimits) -> Result
         }
     }
     Ok(())
-}
-
-/// The variable of a vectorized loop, from 0 on.
-#[derive(Clone, Copy)]
-pub(crate) struct Lane {
-    pub var: VarId,
-    pub lanes: i64,
-}
-
-impl Lane {
-    fn is_in(self, e: &Expr) -> bool {
-        visit::uses_var(e, &|v| v == self.var)
-    }
-
-    /// Whether an index is the same for all lanes: `(8 * x + lane) // 32`, for 8 of them.
-    pub fn stays(self, e: &Expr) -> bool {
-        match e {
-            _ if !self.is_in(e) => true,
-            Expr::Binary(BinOp::FloorDiv, a, b) => {
-                self.stays(a) && !self.is_in(b) || self.is_lowest(a) && self.is_multiple(b)
-            }
-            Expr::Binary(_, a, b) => self.stays(a) && self.stays(b),
-            _ => false,
-        }
-    }
-
-    /// Whether it is the lane plus a multiple of their number.
-    fn is_lowest(self, e: &Expr) -> bool {
-        match e {
-            Expr::Var(v) => v.id == self.var,
-            Expr::Binary(BinOp::Add, a, b) => {
-                self.is_lowest(a) && self.is_multiple(b) || self.is_multiple(a) && self.is_lowest(b)
-            }
-            Expr::Binary(BinOp::FloorMod, a, b) => self.is_lowest(a) && self.is_multiple(b),
-            _ => false,
-        }
-    }
-
-    /// Whether it is a multiple of their number, in which the lane has no part.
-    fn is_multiple(self, e: &Expr) -> bool {
-        match e {
-            _ if self.is_in(e) => false,
-            Expr::Int(value, _) => value % self.lanes == 0,
-            Expr::Binary(BinOp::Add | BinOp::Sub | BinOp::FloorMod, a, b) => self.is_multiple(a) && self.is_multiple(b),
-            Expr::Binary(BinOp::Mul, a, b) => self.is_multiple(a) || self.is_multiple(b),
-            _ => false,
-        }
-    }
 }
 
 /// What a block accesses, and where: where its regions begin, if its body is more than a store.

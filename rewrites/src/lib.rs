@@ -46,6 +46,7 @@ mod guards;
 mod inline_common;
 mod iter_map;
 pub mod keys;
+mod lane;
 mod loop_checks;
 mod loop_kind;
 mod pointers;

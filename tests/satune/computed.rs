@@ -10,10 +10,10 @@ use satune_ir::tvmscript;
 use satune_rewrites::space::contraction;
 
 /// A map of a matrix, or of several.
-fn map(buffer: &str, shape: &str, axes: &str, value: &str) -> String {
+fn map([buffer, dtype]: [&str; 2], shape: &str, axes: &str, value: &str) -> String {
     let loops: Vec<String> = axes.split(", ").map(|axis| axis.trim_start_matches('v').to_string()).collect();
     format!(
-        "{buffer} = T.sblock_alloc_buffer(({shape}), \"TYPE\")\nfor {loops} in T.grid({shape}):\n    with \
+        "{buffer} = T.sblock_alloc_buffer(({shape}), \"{dtype}\")\nfor {loops} in T.grid({shape}):\n    with \
          T.sblock(\"make_{buffer}\"):\n        {axes} = T.axis.remap(\"{kinds}\", [{loops}])\n        {buffer}[{axes}] = {value}\n",
         kinds = "S".repeat(loops.len()),
         loops = loops.join(", "),
@@ -35,7 +35,7 @@ fn packed([m, n, k]: [i64; 3]) -> String {
     let value = format!("(T.Cast(\"float16\", {nibble}) - T.float16(7)) * S[vj, vk // 32]");
     script(
         &format!("W: {n}, {} uint32; S: {n}, {} float16; A: {m}, {k} float16; C: {m}, {n} float32", k / 8, k / 32),
-        &(map("B", &format!("{n}, {k}"), "vj, vk", &value).replace("TYPE", "float16")
+        &(map(["B", "float16"], &format!("{n}, {k}"), "vj, vk", &value)
             + &product([m, n, k], "A[vi, vk]", "B[vj, vk]")),
     )
 }
@@ -50,7 +50,7 @@ fn programs() -> Vec<(&'static str, String, &'static [&'static str])> {
             "bytes across k, and what belongs to a column",
             script(
                 &format!("W: {k}, {n} int8; Z: {n}, float32; A: {m}, {k} bfloat16; C: {m}, {n} float32"),
-                &(map("B", &format!("{k}, {n}"), "vk, vj", bytes).replace("TYPE", "bfloat16")
+                &(map(["B", "bfloat16"], &format!("{k}, {n}"), "vk, vj", bytes)
                     + &product(sizes, "A[vi, vk]", "B[vk, vj]")),
             ),
             &["a100", "h200"],
@@ -59,8 +59,7 @@ fn programs() -> Vec<(&'static str, String, &'static [&'static str])> {
             "activations without their negative part",
             script(
                 &format!("A: {m}, {k} float16; B: {k}, {n} float16; C: {m}, {n} float32"),
-                &(map("P", &format!("{m}, {k}"), "vi, vk", "T.max(A[vi, vk], T.float16(0))")
-                    .replace("TYPE", "float16")
+                &(map(["P", "float16"], &format!("{m}, {k}"), "vi, vk", "T.max(A[vi, vk], T.float16(0))")
                     + &product(sizes, "P[vi, vk]", "B[vk, vj]")),
             ),
             &["a100", "v100", "t4"],
@@ -69,8 +68,7 @@ fn programs() -> Vec<(&'static str, String, &'static [&'static str])> {
             "rounded numbers of 32 bits, which a copy takes by four",
             script(
                 &format!("A: {m}, {k} bfloat16; W: {n}, {k} float32; C: {m}, {n} float32"),
-                &(map("B", &format!("{n}, {k}"), "vj, vk", "T.Cast(\"bfloat16\", W[vj, vk])")
-                    .replace("TYPE", "bfloat16")
+                &(map(["B", "bfloat16"], &format!("{n}, {k}"), "vj, vk", "T.Cast(\"bfloat16\", W[vj, vk])")
                     + &product(sizes, "A[vi, vk]", "B[vj, vk]")),
             ),
             &["a100"],
@@ -79,7 +77,7 @@ fn programs() -> Vec<(&'static str, String, &'static [&'static str])> {
             "an image in which each pixel stands for four",
             script(
                 "X: 1, 5, 7, 16 float16; W: 3, 3, 16, 24 float16; C: 1, 8, 12, 24 float32",
-                &(map("U", "1, 10, 14, 16", "vn, vh, vw, vc", "X[vn, vh // 2, vw // 2, vc]").replace("TYPE", "float16")
+                &(map(["U", "float16"], "1, 10, 14, 16", "vn, vh, vw, vc", "X[vn, vh // 2, vw // 2, vc]")
                     + "for n, h, w, co, kh, kw, ci in T.grid(1, 8, 12, 24, 3, 3, 16):\n    with T.sblock(\"C\"):\n        vn, vh, vw, \
                        vco, vkh, vkw, vci = T.axis.remap(\"SSSSRRR\", [n, h, w, co, kh, kw, ci])\n        with T.init():\n            \
                        C[vn, vh, vw, vco] = T.float32(0)\n        C[vn, vh, vw, vco] = C[vn, vh, vw, vco] + T.Cast(\"float32\", U[vn, \
@@ -91,9 +89,8 @@ fn programs() -> Vec<(&'static str, String, &'static [&'static str])> {
             "both factors",
             script(
                 &format!("A: {m}, {k} float16; W: {n}, {k} int8; C: {m}, {n} float32"),
-                &(map("P", &format!("{m}, {k}"), "vi, vk", "A[vi, vk] * T.float16(0.5)").replace("TYPE", "float16")
-                    + &map("B", &format!("{n}, {k}"), "vj, vk", "T.Cast(\"float16\", W[vj, vk])")
-                        .replace("TYPE", "float16")
+                &(map(["P", "float16"], &format!("{m}, {k}"), "vi, vk", "A[vi, vk] * T.float16(0.5)")
+                    + &map(["B", "float16"], &format!("{n}, {k}"), "vj, vk", "T.Cast(\"float16\", W[vj, vk])")
                     + &product(sizes, "P[vi, vk]", "B[vj, vk]")),
             ),
             &["a100", "t4"],
@@ -137,8 +134,7 @@ fn random_schedules_on_single_threads_are_right() {
     let value = "T.Cast(\"float32\", W[vj, vk]) * Z[vj, vk // 16]";
     let text = script(
         &format!("W: {n}, {k} int8; Z: {n}, {} float32; A: {m}, {k} float32; C: {m}, {n} float32", k / 16),
-        &(map("B", &format!("{n}, {k}"), "vj, vk", value).replace("TYPE", "float32")
-            + &product([m, n, k], "A[vi, vk]", "B[vj, vk]")),
+        &(map(["B", "float32"], &format!("{n}, {k}"), "vj, vk", value) + &product([m, n, k], "A[vi, vk]", "B[vj, vk]")),
     );
     let (program, c) = read("bytes with scales", &text);
     let space = crate::support::space(&c);
@@ -198,7 +194,7 @@ fn what_is_not_computed_where_it_is_copied_is_said() {
             "S[vj, T.Cast(\"int32\", W[vj, vk // 8] % T.uint32(4))]",
             "an index of buffer `S` is an element",
         ),
-        ("B[vj, vk] = (", "B[vj, 127 - vk] = (", "it does not write each element at its iterators"),
+        ("B[vj, vk] = (", "B[vj, 127 - vk] = (", "it does not write at its iterators"),
         ("S[vj, vk // 32]", "S[vj, vk // 16]", "it may read outside of buffer `S`"),
     ] {
         assert!(whole.contains(from), "{from}");

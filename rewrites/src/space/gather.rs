@@ -10,8 +10,8 @@ use super::encode::{sum_of_products, Access, Reader};
 use super::instructions::of_value;
 use super::nests::{block_of, parts};
 use super::writer::{var, Draft, TraceWriter};
-use crate::gpu_check::Lane;
 use crate::guards::always;
+use crate::lane::Lane;
 use crate::regions::iter_domains;
 use crate::replay::replay_strict;
 use crate::schedule::Schedule;
@@ -301,16 +301,22 @@ fn sum_of(e: &Expr, iters: &[IterVar], domains: &Domains) -> Option<Sum> {
     form.terms().iter().map(term).collect::<Option<Vec<_>>>().map(|terms| (form.offset(), terms))
 }
 
+/// What a block writes that is a map, at its iterators: the buffer, and the value.
+fn mapped(block: &Block) -> Result<(BufferId, &Expr), String> {
+    let Stmt::Store { buffer, indices, value } = &*block.body else { return Err("its body is not one store".into()) };
+    let plain = indices.iter().zip(&block.iter_vars).all(|(e, iv)| matches!(e, Expr::Var(v) if *v == iv.var));
+    let spatial = block.iter_vars.iter().all(|iv| iv.kind == IterKind::Spatial) && block.init.is_none();
+    match plain && spatial && indices.len() == block.iter_vars.len() {
+        true => Ok((*buffer, value)),
+        false => Err("it does not write at its iterators".into()),
+    }
+}
+
 /// What a block that copies with zeros around, or between, reads: the buffer, and its dimensions for the indices at which the
 /// block's result is read.
 fn through(program: &Program, block: &Block, read: &[Dimension]) -> Result<(BufferId, Vec<Dimension>), String> {
     let domains = iter_domains(block);
-    let Stmt::Store { indices, value, .. } = &*block.body else { return Err("its body is not one store".into()) };
-    let plain = indices.iter().zip(&block.iter_vars).all(|(e, iv)| matches!(e, Expr::Var(v) if *v == iv.var));
-    let spatial = block.iter_vars.iter().all(|iv| iv.kind == IterKind::Spatial) && block.init.is_none();
-    if !plain || !spatial || indices.len() != block.iter_vars.len() {
-        return Err("it does not write at its iterators".into());
-    }
+    let (_, value) = mapped(block)?;
     let zero = |e: &Expr| match e {
         Expr::Int(0, _) => true,
         Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
@@ -375,12 +381,10 @@ fn through(program: &Program, block: &Block, read: &[Dimension]) -> Result<(Buff
 
 /// What a block computes that makes each element of a factor of elements of other buffers, in memory: a map, read where it is used.
 fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
-    let Stmt::Store { buffer, indices, value } = &*block.body else { return Err("its body is not one store".into()) };
-    let plain = indices.iter().zip(&block.iter_vars).all(|(e, iv)| matches!(e, Expr::Var(v) if *v == iv.var));
-    let spatial = block.iter_vars.iter().all(|iv| iv.kind == IterKind::Spatial) && block.init.is_none();
+    let (buffer, value) = mapped(block)?;
     let whole: Option<Vec<i64>> = block.iter_vars.iter().map(|iv| constant(&iv.extent)).collect();
-    if !plain || !spatial || whole.as_ref() != Some(&shape(program, *buffer)?) {
-        return Err("it does not write each element at its iterators".into());
+    if whole != Some(shape(program, buffer)?) {
+        return Err("it does not write each element".into());
     }
     let loads = visit::loads(value);
     let mut seen: Vec<&BufferId> = Vec::new();
@@ -413,7 +417,7 @@ fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
     match reads.is_empty() {
         true => Err("it reads nothing".into()),
         false => {
-            let (dtype, step) = (program.buffer(*buffer).dtype, of_value(value, &program.buffers));
+            let (dtype, step) = (program.buffer(buffer).dtype, of_value(value, &program.buffers));
             Ok(Computed { dtype, reads, vector, step })
         }
     }

@@ -8,13 +8,13 @@
 //! ```
 //! `cp.async` cannot compute. Computed at once, a tile would wait for its loads; so it is computed of words that were asked for
 //! `slots - 1` tiles before. Each has its registers, whose numbers are constants: such loops are written out.
-use super::emit::{Emitter, Mode};
+use super::emit::{innermost, steps, Emitter, Mode};
 use super::error::LowerError;
 use super::leaf::unpadded;
 use super::nest::{Leaf, Loop, LoopKind, Node};
 use super::vector::{Element, Load};
 use crate::kernel::{ArrayId, Index};
-use crate::lower::index::{add, c, mul};
+use crate::lower::index::{add, mul};
 use satune_ir::Expr;
 
 /// What a copy has asked for and not used yet.
@@ -34,16 +34,6 @@ impl Ahead {
     }
 }
 
-/// The only leaf of a node, under a vectorized loop, and the laps of the loops around that.
-fn vectorized(node: &Node) -> Option<(&Leaf, &Loop, i64)> {
-    let Node::Loop(l) = node else { return None };
-    match l.body.as_slice() {
-        [Node::Leaf(leaf)] => (l.kind == LoopKind::Vectorized).then_some((leaf, l, 1)),
-        [inner] => vectorized(inner).map(|(leaf, lanes, laps)| (leaf, lanes, laps.saturating_mul(l.extent))),
-        _ => None,
-    }
-}
-
 impl Emitter<'_> {
     /// Whether a leaf stores what it reads.
     pub(super) fn copies_only(&self, leaf: &Leaf) -> bool {
@@ -53,12 +43,14 @@ impl Emitter<'_> {
     /// Gives those copies that compute registers for so many sets of what they load. A vector is as wide as the guards of all tiles let
     /// it be.
     pub(super) fn load_ahead(&mut self, copies: &[Node], sets: i64) -> Result<(), LowerError> {
-        for (leaf, l, laps) in copies.iter().filter_map(vectorized) {
+        for node in copies {
+            let Node::Loop(l) = node else { continue };
+            let Some((leaf, l)) = innermost(l).filter(|(_, l)| l.kind == LoopKind::Vectorized) else { continue };
             if self.copies_only(leaf) || !leaf.data().is_empty() {
                 continue;
             }
             let Some(plan) = self.vectors_of(leaf, l)?.filter(|plan| plan.store) else { continue };
-            let vectors = laps * (l.extent / plan.width);
+            let vectors = steps(std::slice::from_ref(node)) / plan.width;
             let mut words = Vec::new();
             for load in plan.loads {
                 let of = self.array(load.array);
@@ -87,11 +79,7 @@ impl Emitter<'_> {
         chunk: &Index,
     ) -> Option<(ArrayId, Index)> {
         let (_, array) = ahead.words.iter().find(|(element, _)| *element == load.element)?;
-        let path: Vec<_> = self.path.iter().filter(|(v, _)| *v != l.var).copied().collect();
-        let lap = path.into_iter().fold(c(0), |sum, (v, extent)| {
-            let at = self.env.get(&v).cloned().unwrap_or(c(0));
-            add(mul(sum, extent), at)
-        });
+        let lap = self.plain_index(&self.lap(|v| v != l.var));
         let vector = add(mul(lap, l.extent / ahead.width), chunk.clone());
         let of_set = mul(self.set.clone(), ahead.vectors);
         Some((*array, mul(add(of_set, vector), load.elements(ahead.width))))

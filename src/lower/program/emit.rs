@@ -634,6 +634,15 @@ fn single_leaf(l: &Loop) -> Option<(&Leaf, Vec<VarId>)> {
     }
 }
 
+/// The only leaf of a loop, and the loop right around it.
+pub(super) fn innermost(l: &Loop) -> Option<(&Leaf, &Loop)> {
+    match l.body.as_slice() {
+        [Node::Leaf(leaf)] => Some((leaf, l)),
+        [Node::Loop(inner)] => innermost(inner),
+        _ => None,
+    }
+}
+
 pub(super) fn has_barrier(nodes: &[Node]) -> bool {
     nodes.iter().any(|n| match n {
         Node::Barrier => true,

@@ -8,7 +8,7 @@ use super::nest::{Leaf, Loop, Node};
 use super::pred::{join, Pred};
 use crate::kernel::{ArrayId, Cond, Index, Stmt, Unroll, Value};
 use crate::lower::index::c;
-use satune_ir::{Attr, Expr};
+use satune_ir::{Attr, Expr, VarId};
 use satune_rewrites::keys;
 
 /// What has zeros around it, and where it is none of these; none where something else is chosen.
@@ -162,8 +162,13 @@ impl Emitter<'_> {
                 array
             }
         };
-        let form = self.path.iter().fold(Linear::of(0), |sum, (v, e)| sum.scaled(*e).plus(&Linear::var(*v), 1));
-        (array, form)
+        (array, self.lap(|_| true))
+    }
+
+    /// The number of this lap among all of those loops around within a pipeline's copy that are so.
+    pub(super) fn lap(&self, is: impl Fn(VarId) -> bool) -> Linear {
+        let loops = self.path.iter().filter(|(v, _)| is(*v));
+        loops.fold(Linear::of(0), |sum, (v, e)| sum.scaled(*e).plus(&Linear::var(*v), 1))
     }
 
     /// Emits a pipeline's copies as `mode` says.

@@ -9,7 +9,7 @@
 //! ```
 //! The barrier stands before the last step's multiplications, which so hide it. So many tiles are written out as bring the ring, and the
 //! sets, back to where they were: then slots and registers are constants.
-use super::emit::{guarded, Emitter, Mode};
+use super::emit::{guarded, innermost, Emitter, Mode};
 use super::error::LowerError;
 use super::nest::{flag, leaves, Leaf, Loop, LoopKind, Node};
 use super::pipeline::{Form, Pipeline};
@@ -99,7 +99,8 @@ impl Emitter<'_> {
     /// How far a serial loop over copies of matrices is expanded: addresses of all copies take registers. What waits in registers waits
     /// together; `cp.async` waits for nothing.
     pub(super) fn rolled(&self, l: &Loop) -> Option<Unroll> {
-        let (leaf, elements) = vector(l).filter(|_| self.written_out)?;
+        let (leaf, around) = innermost(l).filter(|_| self.written_out)?;
+        let elements = if around.kind == LoopKind::Vectorized { around.extent } else { 1 };
         let bytes = elements * i64::from(self.program.buffer(leaf.target).dtype.bytes());
         // What is computed of what it loads waits for that.
         let by_itself = self.mode == Mode::Async && bytes >= 4 && self.copies_only(leaf);
@@ -316,15 +317,6 @@ impl Tiles<'_, '_, '_> {
             body.extend(self.at_step(&tile.number, &slot(0), step, set(step), multiply)?);
         }
         Ok(body)
-    }
-}
-
-/// The only leaf of a loop, and the elements that it takes at once.
-fn vector(l: &Loop) -> Option<(&Leaf, i64)> {
-    match l.body.as_slice() {
-        [Node::Leaf(leaf)] => Some((leaf, if l.kind == LoopKind::Vectorized { l.extent } else { 1 })),
-        [Node::Loop(inner)] => vector(inner),
-        _ => None,
     }
 }
 

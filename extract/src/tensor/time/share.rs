@@ -109,7 +109,7 @@ impl Operand {
     /// See [`Share::stands`].
     fn stands(&self, gemm: &Gemm, bytes: u32) -> f64 {
         let is_async = mma_conditions::is_async(gemm, self.side, self.op, bytes);
-        if !self.op.is_async() || is_async || mma_conditions::is_computed(gemm, self.side) {
+        if !self.op.is_async() || is_async || gemm.computed(self.side).is_some() {
             return 0.0;
         }
         let copies = mma_conditions::copies(gemm, self.side, [self.extent, self.k], self.threads, bytes);
@@ -118,13 +118,8 @@ impl Operand {
 
     /// See [`Share::waiting`].
     fn waiting(&self, gemm: &Gemm, bytes: u32) -> i64 {
-        let of_tile =
-            |bytes| mma_conditions::waiting_registers(gemm, self.side, [self.extent, self.k], self.threads, bytes);
-        if self.op.is_async() {
-            of_tile(bytes)
-        } else {
-            0
-        }
+        let of_tile = || mma_conditions::waiting_registers(gemm, self.side, [self.extent, self.k], self.threads, bytes);
+        self.op.is_async().then(of_tile).unwrap_or(0)
     }
 
     /// No way adds less than this of anything; it says nothing of registers.

@@ -1,6 +1,6 @@
 //! What is computed.
 use super::{Epilogue, GatheredMatrix, Read, TensorError};
-use crate::term::{Axis, Contraction, OperandInfo, Side};
+use crate::term::{Axis, Computed, Contraction, OperandInfo, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -102,6 +102,11 @@ impl Gemm {
     /// How a factor is gathered, where it is.
     pub fn gathered(&self, side: Side) -> Option<&GatheredMatrix> {
         self.gathered[usize::from(side == Side::B)].as_deref()
+    }
+
+    /// What computes a factor where it is copied, if anything does.
+    pub fn computed(&self, side: Side) -> Option<&Computed> {
+        self.gathered(side).and_then(|factor| factor.of.computed.as_ref())
     }
 
     /// What the width of an access along C's rows in memory has to divide; `is_split`: along those of partial sums, a matrix.

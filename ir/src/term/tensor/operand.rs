@@ -196,19 +196,16 @@ pub fn copy_elements(gemm: &Gemm, side: Side, bytes: u32) -> i64 {
 
 /// Whether `cp.async` copies an operand: it moves 4 bytes at least, as they are in memory, and some GPUs do not have it.
 pub fn is_async(gemm: &Gemm, side: Side, op: Mma, bytes: u32) -> bool {
-    op.is_async() && !is_computed(gemm, side) && copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
-}
-
-/// Whether an operand is computed where it is copied, of what lies in memory.
-pub fn is_computed(gemm: &Gemm, side: Side) -> bool {
-    gemm.gathered(side).is_some_and(|factor| factor.of.computed.is_some())
+    op.is_async()
+        && gemm.computed(side).is_none()
+        && copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
 }
 
 /// 32-bit registers of a thread in which what a tile of a computed operand is made of waits for it. In a ring that `cp.async` fills, as
 /// many tiles wait as are under way.
 pub fn waiting_registers(gemm: &Gemm, side: Side, tile: [i64; 2], threads: i64, bytes: u32) -> i64 {
-    let computed = gemm.gathered(side).and_then(|factor| factor.of.computed.as_ref());
-    computed.map_or(0, |of| copies(gemm, side, tile, threads, bytes) * of.registers(copy_elements(gemm, side, bytes)))
+    let registers = gemm.computed(side).map_or(0, |of| of.registers(copy_elements(gemm, side, bytes)));
+    copies(gemm, side, tile, threads, bytes) * registers
 }
 
 /// Copies of a thread per tile.
@@ -235,7 +232,7 @@ pub fn copy_registers(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], threads:
     // An index in each dimension that an access asks about.
     let asked = gemm.gathered(side).map_or(0, |factor| count * factor.asked());
     asked
-        + if let Some(computed) = gemm.gathered(side).and_then(|factor| factor.of.computed.as_ref()) {
+        + if let Some(computed) = gemm.computed(side) {
             // An address of each input, and one in shared memory.
             let addresses = count * (2 * computed.reads.len() as i64 + 1);
             waiting_registers(gemm, side, tile, threads, plan.bytes) + addresses

@@ -138,8 +138,7 @@ impl TensorMenu {
             }
             sizes
         };
-        // What is computed where it is copied waits in registers, of which each tile has its own: no loop of single tiles.
-        // What computed operands are made of waits in registers, of which each tile of the ring has its own.
+        // What computed operands are made of waits in registers, of which each tile of the ring has its own: no loop of single tiles.
         let (loops, stages) = match contraction.computes_operands() {
             true => (vec![false], (2..=5).collect()),
             false => (vec![false, true], (2..=8).collect()),
