@@ -53,7 +53,7 @@ pub struct Test {
 inventory::collect!(Test);
 
 /// A run of all tests takes one in so many of the slow ones.
-pub const TURNS: usize = 4;
+pub const TURNS: usize = 6;
 
 /// How many of the slowest tests are named at the end, of runs of more.
 const SLOWEST: usize = 20;

@@ -375,7 +375,7 @@ fn operands_that_tvms_loads_do_not_fill_are_refused() {
 }
 
 /// What a given schedule takes of the tensor cores is counted; a GPU without the instruction is told.
-#[test]
+#[test(slow)]
 fn schedules_on_lanes_take_the_time_of_the_tensor_cores() {
     let problem = operators::parse("gemm:192,128,64,f16,NT").unwrap();
     let trace = on_lanes(["f16", "f32"], "NT", &mut StdRng::seed_from_u64(seed()));
@@ -405,7 +405,7 @@ fn schedules_on_lanes_take_the_time_of_the_tensor_cores() {
 }
 
 /// TVM makes the same programs, of the intrinsics that it has; each is lowered as it is written.
-#[test]
+#[test(slow)]
 fn products_on_lanes_as_tvm_has_them_have_kernels() {
     let mut rng = StdRng::seed_from_u64(seed());
     let all = ["NN", "NT", "TN", "TT"];

@@ -100,7 +100,7 @@ fn on_single_threads() {
     assert!(alike > 0);
 }
 
-#[test]
+#[test(slow)]
 fn on_tensor_cores() {
     let products = [
         (0, "a100", "gemm:128,100,250,bf16,NT,relu"),

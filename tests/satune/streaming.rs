@@ -239,6 +239,32 @@ def less(A: T.Buffer((48, 1000), "float32")):
 "#,
 );
 
+/// Maps whose rows a part of a warp takes: colours of pixels, and the digits of words, each with values for some of its rows.
+const SHORT: [(&str, &str); 2] = [
+    (
+        "colours",
+        r#"
+@T.prim_func(s_tir=True)
+def colours(X: T.Buffer((2, 8, 48, 3), "float32"), M: T.Buffer((3,), "float32"), S: T.Buffer((2, 48), "float32"), Y: T.Buffer((2, 8, 48, 3), "float16")):
+    for n, h, w, c in T.grid(2, 8, 48, 3):
+        with T.sblock("Y"):
+            vn, vh, vw, vc = T.axis.remap("SSSS", [n, h, w, c])
+            Y[vn, vh, vw, vc] = T.Cast("float16", (X[vn, vh, vw, vc] - M[vc]) * S[vn, vw])
+"#,
+    ),
+    (
+        "digits",
+        r#"
+@T.prim_func(s_tir=True)
+def digits(W: T.Buffer((24, 32), "uint32"), S: T.Buffer((24, 8), "float16"), B: T.Buffer((24, 256), "float16")):
+    for n, k in T.grid(24, 256):
+        with T.sblock("B"):
+            vn, vk = T.axis.remap("SS", [n, k])
+            B[vn, vk] = T.Cast("float16", T.bitwise_and(T.shift_right(W[vn, vk // 8], T.Cast("uint32", vk % 8 * 4)), T.uint32(15))) * S[vn, vk // 32]
+"#,
+    ),
+];
+
 fn space(problem: &Streams, gpu: &Descriptor, menu: &StreamMenu) -> Space<StreamTerm> {
     saturate(problem, satune::explore::limits(gpu), menu, &rules::all(), Fuel::default()).unwrap()
 }
@@ -247,7 +273,7 @@ fn space(problem: &Streams, gpu: &Descriptor, menu: &StreamMenu) -> Space<Stream
 fn random_schedules_run_and_their_sectors_are_counted_exactly() {
     let gpu = Descriptor::load("h200").unwrap();
     let options = scheduled::options(&gpu);
-    let sums = SUMS.map(|(name, script)| {
+    let scripts = SUMS.into_iter().chain(SHORT).map(|(name, script)| {
         let program = explored(&tvmscript::parse(script).unwrap());
         let problem = streams(&program).unwrap();
         assert!(problem.plain.is_empty(), "{name}: {:?}", problem.plain);
@@ -273,7 +299,7 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
         let (program, problem) = problem(operator);
         (operator, program, problem)
     });
-    for (operator, program, problem) in operators.into_iter().chain(sums) {
+    for (operator, program, problem) in operators.into_iter().chain(scripts) {
         let space = space(&problem, &gpu, &StreamMenu::default());
         let counts = Counts::of(&space);
         let mut random = StdRng::seed_from_u64(1);

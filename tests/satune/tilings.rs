@@ -319,7 +319,7 @@ fn beyond_what_they_say(
 
 /// Products whose tiles do not end with the matrix, or reach into the next part of k: kernels are right, and take no more shared
 /// memory than their plans say.
-#[test]
+#[test(slow)]
 fn shared_memory_is_what_plans_say() {
     let mut random = StdRng::seed_from_u64(seed());
     let mut any = || {

@@ -1,5 +1,5 @@
 //! Sectors and instructions of the accesses that warps make along rows.
-use satune_ir::machine::SECTOR;
+use satune_ir::machine::{self, SECTOR};
 
 /// Instructions of a kernel's accesses to one buffer, and the sectors that they touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -60,6 +60,39 @@ pub(super) fn rows(rows: i64, columns: i64, chunk: i64, bytes: i64) -> Touched {
         out.sectors += one.sectors;
     }
     out
+}
+
+/// Rows of which a part of a warp, so many threads, each takes one: where a warp's lanes are.
+pub(super) struct ShortRows {
+    pub rows: i64,
+    pub columns: i64,
+    pub threads: i64,
+}
+
+/// Accesses of warps that are looked at one by one (estimate).
+const LOOKED_AT: i64 = 256;
+
+impl ShortRows {
+    /// Elements of `bytes`, `vector` at once: `place` says which one is read for a row and a column.
+    pub fn touched(&self, vector: i64, bytes: i64, place: impl Fn(i64, i64) -> i64) -> Touched {
+        let all = self.warps() as i64;
+        let looked = all.min(LOOKED_AT);
+        let mut sectors = 0;
+        for warp in 0..looked {
+            let lanes = (32 * warp..32 * (warp + 1)).map(|lane| (lane / self.threads, lane % self.threads));
+            let inside = lanes.filter(|(row, _)| *row < self.rows);
+            let columns = self.columns / self.threads;
+            let addresses: Vec<u64> = inside.map(|(row, lane)| (place(row, lane * columns) * bytes) as u64).collect();
+            sectors += i64::from(machine::touched(&addresses, (vector * bytes) as u32));
+        }
+        let sectors = sectors as f64 * all as f64 / looked.max(1) as f64;
+        Touched { instructions: all as f64, sectors }
+    }
+
+    /// All warps.
+    pub fn warps(&self) -> f64 {
+        ((self.rows * self.threads + 31) / 32) as f64
+    }
 }
 
 /// Rows that are read in parts, each by wide copies of whole tiles: what lies beyond a part is read too, as far as the row goes

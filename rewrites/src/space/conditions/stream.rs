@@ -33,6 +33,10 @@ pub enum StreamRefusal {
     Sharing { threads: i64, block: String, why: &'static str },
     #[error("{threads} threads with {vector} elements each leave a warp without any of a row's {columns}")]
     IdleWarp { threads: i64, vector: i64, columns: i64 },
+    #[error("{threads} threads are less than a warp: such take a row's {columns} elements at once, one access of {columns} / {threads} each")]
+    ShortRow { threads: i64, columns: i64 },
+    #[error("{threads} threads for each of {side_by_side} rows are {}: no whole warps", .threads.saturating_mul(*.side_by_side))]
+    WholeWarps { threads: i64, side_by_side: i64 },
     #[error(
         "{vector} elements of {buffer} take {} bytes: {}",
         .vector.saturating_mul(*.bytes),
@@ -183,9 +187,22 @@ pub fn threads_fit(threads: i64, side_by_side: i64, most: i64) -> StreamHeld {
     unless(fit, || StreamRefusal::ThreadsFit { threads, side_by_side, most })
 }
 
-/// Threads along so many rows fill a warp.
-pub fn whole_warp(threads: i64, side_by_side: i64) -> bool {
-    threads * side_by_side >= WARP
+/// Threads along so many rows fill warps.
+pub fn whole_warps(threads: i64, side_by_side: i64) -> StreamHeld {
+    let whole = threads.checked_mul(side_by_side).is_some_and(|all| all % WARP == 0);
+    unless(whole, || StreamRefusal::WholeWarps { threads, side_by_side })
+}
+
+/// Whether so many threads of a flat kernel are a part of a warp.
+pub fn part_of_warp(threads: i64) -> bool {
+    threads < WARP
+}
+
+/// A part of a warp takes a row whole, one access for each thread: rows that follow each other in memory then leave no lane without
+/// an element.
+pub fn short_row(threads: i64, steps: i64, vector: i64, columns: i64) -> StreamHeld {
+    let whole = steps == 1 && threads.checked_mul(vector) == Some(columns);
+    unless(!part_of_warp(threads) || whole, || StreamRefusal::ShortRow { threads, columns })
 }
 
 /// No warp is without an element, where a narrower team would do.

@@ -9,6 +9,8 @@ pub struct StreamMenu {
     pub side_by_side: Vec<i64>,
     /// Rows of a block, in turn.
     pub serial_rows: Vec<i64>,
+    /// Rows of a block of a flat kernel, side by side, of which a part of a warp takes each.
+    pub short_rows: Vec<i64>,
     /// Threads along a row, multiples of 32.
     pub threads: Vec<i64>,
     /// Elements per access.
@@ -38,6 +40,7 @@ impl Default for StreamMenu {
         StreamMenu {
             side_by_side: vec![1, 2, 4, 8, 16, 32],
             serial_rows: vec![1, 2, 4, 8, 16],
+            short_rows: vec![2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
             threads: vec![32, 64, 128, 256, 512, 1024],
             vectors: vec![1, 2, 4, 8],
             steps: vec![1, 2, 4, 8],

@@ -13,14 +13,22 @@ use satune_rewrites::space::stream::{why_not_cascaded, why_not_inlined, why_not_
 pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
     let mut out = Vec::new();
     for (_, k) in &fixed.kernels {
-        let rows: Vec<i64> =
+        let mut rows: Vec<i64> =
             menu.serial_rows.iter().flat_map(|s| menu.side_by_side.iter().map(move |y| s * y)).collect();
+        let mut side_by_side = menu.side_by_side.clone();
+        // A part of a warp for each row: how many threads follows from the rows.
+        let short = matches!(k.implied(), None | Some(KernelKind::Flat)) && k.threads.is_none_or(part_of_warp);
+        if short {
+            rows.extend(&menu.short_rows);
+            side_by_side.extend(&menu.short_rows);
+        }
         let threads: Vec<i64> = match k.implied() {
             Some(KernelKind::Tile) => menu.tile_threads.clone(),
             // Those of a contraction are a product of its own sizes.
             Some(KernelKind::Tiled) => k.threads.into_iter().collect(),
             _ => match k.sharing.filter(|(threads, _)| *threads > 1) {
                 Some((_, lanes)) => menu.shared_results[usize::from(lanes)].clone(),
+                None if short => k.threads.into_iter().chain(menu.threads.iter().copied()).collect(),
                 None => menu.threads.clone(),
             },
         };
@@ -30,7 +38,7 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
         };
         for (value, sizes, what) in [
             (k.rows, &rows, "rows of a block"),
-            (k.side_by_side, &menu.side_by_side, "rows side by side"),
+            (k.side_by_side, &side_by_side, "rows side by side"),
             (k.threads, &threads, "threads"),
             (k.sharing.map(|(threads, _)| threads), &sharing, "threads that share a sum"),
             (k.vector, &menu.vectors, "elements per access"),
@@ -228,8 +236,14 @@ fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Desc
     let side_by_side = kernel.side_by_side.unwrap_or(1);
     if let Some(threads) = kernel.threads {
         ask(out, threads_fit(threads, side_by_side, limits.threads.into()));
-        let along = threads.saturating_mul(kernel.steps.unwrap_or(1));
-        ask(out, no_idle_warp(along, kernel.vector.unwrap_or(1), columns));
+        let (steps, vector) = (kernel.steps.unwrap_or(1), kernel.vector.unwrap_or(1));
+        ask(out, no_idle_warp(threads.saturating_mul(steps), vector, columns));
+        if stream.fits_flat(from, to) {
+            ask(out, short_row(threads, steps, kernel.vector.unwrap_or(columns / threads.max(1)), columns));
+            if let Some(rows) = kernel.side_by_side {
+                ask(out, whole_warps(threads, rows));
+            }
+        }
     }
     if let Some(vector) = kernel.vector {
         ask(out, vector_bytes(vector, widest(stream, from, to, row_iters)));

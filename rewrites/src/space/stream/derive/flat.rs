@@ -4,10 +4,17 @@ use satune_ir::term::stream::{Access, FlatPlan, StreamBlock};
 use serde_json::{json, Value};
 
 /// The loops of a nest: (blocks of rows, blocks of columns, row, step, thread), and that of an access. What has one iteration has no
-/// name; threads have more.
+/// name.
 struct Loops {
     path: [String; 5],
     vector: String,
+}
+
+impl Loops {
+    /// The innermost loop above accesses: threads have one, of columns or of rows.
+    fn innermost(&self) -> &str {
+        self.path.iter().rev().find(|name| !name.is_empty()).map_or("", String::as_str)
+    }
 }
 
 impl Writer<'_> {
@@ -40,14 +47,14 @@ impl Writer<'_> {
         };
         let mut nest = self.nest(plan, last, own, written.is_some());
         let place = written.as_ref().map_or(0, |_| self.read_at(last, to));
-        let mut merged = vec![((place, others.len()), var(&nest.path[4]))];
+        let mut merged = vec![((place, others.len()), var(nest.innermost()))];
         let mut vectors = Vec::new();
         for (at, (i, name, copy)) in beside.iter().enumerate() {
             let b = &maps[*i];
             let loops = if *copy { self.copy_loops(name, b) } else { self.loops(name, b.iters.len()) };
             let other = self.nest(plan, b, loops, *copy);
             let place = if in_order { usize::MAX - at } else { self.read_at(b, to) };
-            merged.push(((place, *i), var(&other.path[4])));
+            merged.push(((place, *i), var(other.innermost())));
             vectors.push(other.vector);
         }
         if beside.is_empty() {
@@ -69,7 +76,7 @@ impl Writer<'_> {
             vectors.iter().for_each(|vector| self.vectorize(vector));
         }
         // The last block stands there already where accesses are of one element, and all do that keep their order.
-        let thread = &nest.path[4];
+        let thread = nest.innermost();
         let placed = names.iter().rev().skip(if in_order { names.len() } else { usize::from(!wide) });
         if wide {
             placed.for_each(|name| self.at_thread(thread, Some(name), &[]));

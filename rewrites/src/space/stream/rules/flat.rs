@@ -2,14 +2,16 @@
 //! where they are several.
 use super::engine::Engine;
 use crate::space::conditions::stream::{
-    flat_fits, no_idle_warp, pipeline, rows_divide, threads_fit, vector_bytes, vector_divides, whole_warp, widest,
+    flat_fits, no_idle_warp, part_of_warp, pipeline, rows_divide, short_row, threads_fit, vector_bytes, vector_divides,
+    whole_warps, widest,
 };
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{Step, Stream, StreamState, StreamTerm};
 
 /// `kernel(rows x columns) = threads(y x t): steps(u x v)`: blocks over what y rows and u t v columns leave, in each of them u steps of v
-/// neighbours for each of t threads along a row.
+/// neighbours for each of t threads along a row. A row that a part of a warp takes at once is taken so, too: t v columns, with as many
+/// rows as fill warps.
 ///
 /// Side conditions: the accesses follow the loops; the rows of a block divide all rows; threads, width as for row kernels.
 pub struct Flat;
@@ -31,17 +33,25 @@ impl Rule<StreamTerm> for Flat {
                     return;
                 }
                 let (rows, most) = (block.instances() / columns, i64::from(engine.limits.threads));
-                for side_by_side in engine.menu.side_by_side.clone() {
+                let short = parts_of_warps(engine, stream, columns);
+                let mut sides = [engine.menu.side_by_side.clone(), engine.menu.short_rows.clone()].concat();
+                sides.sort_unstable();
+                sides.dedup();
+                for side_by_side in sides {
                     let divides = rows_divide(side_by_side, rows);
                     if side_by_side > rows || !engine.holds(StreamCondition::RowsDivide, divides) {
                         continue;
                     }
-                    for threads in engine.menu.threads.clone() {
+                    let menu = engine.menu;
+                    let long = menu.threads.iter().filter(|_| menu.side_by_side.contains(&side_by_side));
+                    for threads in long.chain(short.iter().filter(|_| menu.short_rows.contains(&side_by_side))).copied()
+                    {
                         let fits = engine.holds(StreamCondition::ThreadsFit, threads_fit(threads, side_by_side, most));
-                        if !fits || !whole_warp(threads, side_by_side) || no_idle_warp(threads, 1, columns).is_err() {
+                        let filled = whole_warps(threads, side_by_side).and(no_idle_warp(threads, 1, columns));
+                        if !fits || filled.is_err() {
                             continue;
                         }
-                        let all = shapes(engine).all(|(u, v)| no_idle_warp(threads * u, v, columns).is_ok());
+                        let all = shapes(engine).all(|(u, v)| taken(threads, u, v, columns));
                         let below = Step::Flat(blocks, if all { 0 } else { threads });
                         let body = engine.nest(StreamState { step: below, ..*state });
                         engine.equals(StreamTerm::Threads { side_by_side, threads, body: [body] });
@@ -50,7 +60,7 @@ impl Rule<StreamTerm> for Flat {
             }
             Step::Flat(_, threads) => {
                 let allowed: Vec<(i64, i64)> = shapes(engine)
-                    .filter(|(u, v)| threads == 0 || no_idle_warp(threads * u, *v, columns).is_ok())
+                    .filter(|(u, v)| threads == 0 || taken(threads, *u, *v, columns))
                     .filter(|(_, v)| wide(engine, stream, *v, columns))
                     .collect();
                 for (steps, vector) in allowed {
@@ -66,6 +76,19 @@ impl Rule<StreamTerm> for Flat {
 fn shapes<'a>(engine: &Engine<'a>) -> impl Iterator<Item = (i64, i64)> + 'a {
     let menu = engine.menu;
     menu.steps.iter().flat_map(move |u| menu.vectors.iter().map(move |v| (*u, *v)))
+}
+
+/// Whether so many threads have all of a row's elements with such steps, and no warp is idle.
+fn taken(threads: i64, steps: i64, vector: i64, columns: i64) -> bool {
+    no_idle_warp(threads * steps, vector, columns).and(short_row(threads, steps, vector, columns)).is_ok()
+}
+
+/// Numbers of threads that are part of a warp and take a row with one access each.
+fn parts_of_warps(engine: &mut Engine<'_>, stream: &Stream, columns: i64) -> Vec<i64> {
+    let menu = engine.menu;
+    let widths =
+        menu.vectors.iter().filter(|v| menu.steps.contains(&1) && columns % **v == 0 && part_of_warp(columns / **v));
+    widths.filter(|v| wide(engine, stream, **v, columns)).map(|v| columns / v).collect()
 }
 
 /// Whether accesses may be so wide.
