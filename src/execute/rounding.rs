@@ -504,9 +504,9 @@ impl Maker<'_> {
 }
 
 /// Functions that rise or fall everywhere; and the hyperbolic cosine, which rises the faster the farther it is from 0.
-const MONOTONE: [&str; 17] = [
+const MONOTONE: [&str; 20] = [
     "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "asin", "acos", "atan", "sinh", "cosh",
-    "tanh", "erf", "sigmoid",
+    "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid",
 ];
 
 fn short(name: &str) -> &str {

@@ -258,7 +258,7 @@ pub enum Value {
     Binary(Arith, DType, Box<Value>, Box<Value>),
     /// `a * b + c` in the type, fused (one rounding) for floats.
     Fma(DType, Box<Value>, Box<Value>, Box<Value>),
-    /// A function of one argument, one of [`FUNCTIONS`].
+    /// A function of one argument; what it computes is [`satune_ir::interp::intrinsic`], rounded once. On floats.
     Unary(String, DType, Box<Value>),
     /// A function of one integer of any type: an `i32`.
     Bits(BitFunction, Box<Value>),
@@ -335,38 +335,6 @@ impl Value {
         }
     }
 }
-
-/// The functions of one argument; what they compute is [`satune_ir::interp::intrinsic`], rounded once. On floats.
-pub const FUNCTIONS: [&str; 28] = [
-    "exp",
-    "exp2",
-    "exp10",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "rsqrt",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "erf",
-    "sigmoid",
-    "abs",
-    "floor",
-    "ceil",
-    "round",
-    "nearbyint",
-    "rint",
-    "trunc",
-    "fabs",
-];
 
 /// How a loop is expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -278,3 +278,58 @@ fn what_has_no_kernels_is_refused_with_the_reason() {
     let error = source::work_of_script("inverse.py", &text).unwrap_err().to_string();
     assert!(error.contains("no kernel computes it: block inverse: function"), "{error}");
 }
+
+/// As many steps as a choice between two says, as TVM writes pools of which one takes a row more than another; the regions are those
+/// that TVM declares.
+#[test]
+fn pools_of_unequal_sizes_have_kernels() {
+    let steps = |v: &str| {
+        format!("T.Select(({v} * 13 + 3) % 5 == 0, ({v} * 13 + 13) // 5, ({v} * 13 + 13) // 5 + 1) - {v} * 13 // 5")
+    };
+    let reads = |v: &str| format!("{v} * 13 // 5:{v} * 13 // 5 + (({v} * 3 % 5 + 13) // 5 + 1)");
+    for declared in [true, false] {
+        let reads = if declared {
+            format!("        T.reads(A[v0, {}, {}])\n", reads("v1"), reads("v2"))
+        } else {
+            String::new()
+        };
+        let body = format!(
+            "for i0, i1, i2 in T.grid(3, 5, 5):\n    with T.sblock(\"rows\"):\n        v0, v1, v2 = T.axis.remap(\"SSS\", [i0, i1, i2])\n{reads}\
+             \u{20}       T.writes(B[v0, v1, v2])\n        for r0, r1 in T.grid({}, {}):\n            with T.sblock(\"pool\"):\n\
+             \u{20}               v3, v4 = T.axis.remap(\"RR\", [r0, r1])\n                with T.init():\n                    B[v0, v1, v2] = \
+             T.min_value(\"float32\")\n                B[v0, v1, v2] = T.max(B[v0, v1, v2], A[v0, v1 * 13 // 5 + v3, v2 * 13 // 5 + v4])\n",
+            steps("v1"),
+            steps("v2")
+        );
+        let params = "A: T.Buffer((3, 13, 13), \"float32\"), B: T.Buffer((3, 5, 5), \"float32\")";
+        executed(&script(params, &body), "h100", 1);
+    }
+}
+
+/// Interpolation of many neighbours, each kept within the image: which of two such places comes first is not known.
+#[test]
+fn many_reads_at_clamped_places_have_kernels() {
+    let place = "T.Cast(\"int32\", T.floor(T.Cast(\"float32\", v0) * T.float32(0.4)))";
+    let reads: Vec<String> = (-8..8)
+        .map(|shift| format!("A[T.max(T.min({place} + {shift}, 39), 0)] * T.float32({}.5)", shift + 8))
+        .collect();
+    let body = nest("resize", &[('S', 100)], None, &reads.join(" + "), "B[v0]");
+    executed(&script("A: T.Buffer((40,), \"float32\"), B: T.Buffer((100,), \"float32\")", &body), "a100", 1);
+}
+
+#[test]
+fn functions_have_kernels() {
+    let names = "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid abs \
+                 fabs floor ceil round nearbyint trunc";
+    let names: Vec<&str> = names.split_whitespace().collect();
+    for dtype in ["float32", "float16"] {
+        let out = |i: usize| format!("B{i}: T.Buffer((96,), \"{dtype}\")");
+        let params: Vec<String> = (0..names.len()).map(out).collect();
+        let body: String = names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| nest(name, &[('S', 96)], None, &format!("T.{name}(A[v0])"), &format!("B{i}[v0]")))
+            .collect();
+        executed(&script(&format!("A: T.Buffer((96,), \"{dtype}\"), {}", params.join(", ")), &body), "h200", 1);
+    }
+}

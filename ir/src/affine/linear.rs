@@ -73,6 +73,26 @@ impl Linear {
         }
     }
 
+    /// The form that an expression was made of: sums are taken apart, and atoms stay as they are. Simplified again, chains of
+    /// minima would take time without end, since each asks which side is smaller.
+    fn back(e: &Expr, domains: &Domains) -> Option<Linear> {
+        let of = |e| Linear::back(e, domains);
+        let form = match e {
+            Expr::Int(v, _) => return Some(Linear::constant(*v)),
+            Expr::Binary(BinOp::Add, a, b) => of(a)?.plus(&of(b)?, 1)?,
+            Expr::Binary(BinOp::Sub, a, b) => of(a)?.plus(&of(b)?, -1)?,
+            Expr::Binary(BinOp::Mul, a, b) => match constant(b) {
+                Some(c) => of(a)?.scale(c)?,
+                None => return Some(Linear::atom(e.clone())),
+            },
+            _ => return Some(Linear::atom(e.clone())),
+        };
+        match form.leaves(fold::dtype(e, &[]), domains) {
+            true => Some(Linear::atom(e.clone())),
+            false => Some(form),
+        }
+    }
+
     /// The type of its literals: that of the variables.
     fn dtype(&self) -> DType {
         self.terms.first().map_or(DType::I32, |(atom, _)| index_type(atom))
@@ -191,7 +211,8 @@ impl Linear {
     fn sides(&self, op: BinOp, domains: &Domains) -> Option<(Linear, Linear)> {
         match self.terms.as_slice() {
             [(Expr::Binary(o, a, b), 1)] if *o == op => {
-                Some((Linear::of(a, domains)?.shifted(self.constant)?, Linear::of(b, domains)?.shifted(self.constant)?))
+                let side = |e| Linear::back(e, domains)?.shifted(self.constant);
+                Some((side(a)?, side(b)?))
             }
             _ => None,
         }
@@ -383,7 +404,7 @@ fn atom_ends(atom: &Expr, domains: &Domains) -> (Option<i64>, Option<i64>) {
     match atom {
         Expr::Var(v) => domains.get(&v.id).and_then(ends).map_or((None, None), |(lo, hi)| (Some(lo), Some(hi))),
         Expr::Binary(op, a, b) => {
-            let of = |e: &Expr| Linear::of(e, domains).map_or((None, None), |l| l.ends(domains));
+            let of = |e: &Expr| Linear::back(e, domains).map_or((None, None), |l| l.ends(domains));
             let (x, y) = (of(a), of(b));
             match (op, constant(b)) {
                 (BinOp::FloorDiv, Some(c)) if c > 0 => (x.0.map(|v| v.div_euclid(c)), x.1.map(|v| v.div_euclid(c))),

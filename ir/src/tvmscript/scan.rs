@@ -7,8 +7,11 @@ const LONGEST: usize = 4 << 20;
 const DEEPEST: usize = 100;
 /// Widest indentation, columns.
 const INDENT: usize = 1024;
-/// Most operators, names and numbers in one statement: each can be one level of the tree.
-pub(super) const OPERATORS: usize = 4096;
+/// Most operators, names and numbers in one statement.
+pub(super) const OPERATORS: usize = 16_384;
+/// Most of them that can be levels of the tree, one below the other: those before a bracket, in it, and so on; not what stands between
+/// other commas.
+const LEVELS: usize = 4096;
 
 /// Refuses text that is too long, too deep, or holds characters that no program has.
 pub fn check(text: &str) -> Res<()> {
@@ -20,9 +23,11 @@ pub fn check(text: &str) -> Res<()> {
         return Err(Fail::at(at..at + 1, "the text has a zero byte").help("is this a Python file?"));
     }
     let bytes = text.as_bytes();
-    let (mut depth, mut operators, mut at) = (0usize, 0usize, 0usize);
+    let (mut operators, mut at) = (0usize, 0usize);
+    // Of each bracket that is open, what stands since its last comma; and their sum.
+    let (mut levels, mut below) = (vec![0usize], 0usize);
     while at < bytes.len() {
-        let here = at;
+        let (here, mut own) = (at, 0);
         match bytes[at] {
             b'#' => {
                 at = text[at..].find('\n').map_or(bytes.len(), |i| at + i);
@@ -33,17 +38,22 @@ pub fn check(text: &str) -> Res<()> {
                 continue;
             }
             b'(' | b'[' | b'{' => {
-                depth += 1;
                 operators += 1;
-                if depth > DEEPEST {
+                levels.push(0);
+                if levels.len() > DEEPEST + 1 {
                     let message = format!("brackets are nested more than {DEEPEST} deep");
                     return Err(Fail::at(here..here + 1, message).help("name parts of the expression"));
                 }
             }
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b')' | b']' | b'}' if levels.len() > 1 => below -= levels.pop().unwrap_or(0),
+            b')' | b']' | b'}' => {}
+            b',' => {
+                operators += 1;
+                below -= levels.last_mut().map_or(0, std::mem::take);
+            }
             b'\n' => {
-                if depth == 0 {
-                    operators = 0;
+                if levels.len() == 1 {
+                    (operators, below, levels) = (0, 0, vec![0]);
                     at += 1;
                     let indent = bytes[at..].iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
                     if indent > INDENT {
@@ -55,17 +65,21 @@ pub fn check(text: &str) -> Res<()> {
             }
             b' ' | b'\t' | b'\r' => {}
             b if b.is_ascii_alphanumeric() || b == b'_' || b >= 0x80 => {
-                operators += 1;
+                own = 1;
                 while at + 1 < bytes.len()
                     && (bytes[at + 1].is_ascii_alphanumeric() || bytes[at + 1] == b'_' || bytes[at + 1] >= 0x80)
                 {
                     at += 1;
                 }
             }
-            _ => operators += 1,
+            _ => own = 1,
         }
-        if operators > OPERATORS {
-            let message = format!("a statement has more than {OPERATORS} operators and operands");
+        operators += own;
+        below += own;
+        levels.last_mut().into_iter().for_each(|level| *level += own);
+        let most = if below > LEVELS { LEVELS } else { OPERATORS };
+        if operators > OPERATORS || below > LEVELS {
+            let message = format!("a statement has more than {most} operators and operands");
             return Err(Fail::at(here..here + 1, message).help("split it into several"));
         }
         at += 1;

@@ -10,7 +10,7 @@
 //! and a loop over several blocks, or over none, is bound by nobody. Such a nest is parted among threads along the loops of
 //! which each value has elements of its own in whatever the nest writes, as an index says; a thread runs the other loops in their
 //! order. Where there are no such loops one thread runs it all.
-use super::nests::{misdeclared, parts, unused};
+use super::nests::{parts, unused};
 use crate::arith::Domains;
 use crate::iter_map;
 use crate::split::serial_nest;
@@ -39,12 +39,11 @@ pub(super) fn in_order(program: &Program, schedulable: impl Fn(&Program, &Stmt) 
     let mut taken = all_realizes(&program.body.block.body).into_iter().map(|r| r.block.name.clone()).collect();
     let mut made = Vec::new();
     while let Some(part) = left.pop() {
-        // One that says something else than it does is refused where it is read.
         let Err(why) = schedulable(&out, &part) else {
             made.push(part);
             continue;
         };
-        if is_bound(&part) || misdeclared(&out, &part) {
+        if is_bound(&part) {
             made.push(part);
             continue;
         }

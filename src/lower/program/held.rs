@@ -109,16 +109,16 @@ impl Holder<'_> {
     }
 
     /// A loop whose number of steps differs runs as many as there may be, and does nothing in those that there are not; one where
-    /// data decide it has that number in a register.
+    /// data or choices decide it has that number in a register.
     fn for_loop(&mut self, l: &For) -> Stmt {
         if let Expr::Int(..) = l.extent {
             self.known(l.var.id, &l.min, &l.extent);
             return Stmt::For(For { body: self.stmt(&l.body).into(), ..l.clone() });
         }
         let mut before = Vec::new();
-        let mut of_data = |this: &mut Holder<'_>, e: &Expr| match visit::loads(e).is_empty() {
-            true => e.clone(),
-            false => this.hold(e, &mut before),
+        let mut of_data = |this: &mut Holder<'_>, e: &Expr| match Linear::of_expr(e, &this.ranges) {
+            Some(_) => e.clone(),
+            None => this.hold(e, &mut before),
         };
         let (min, steps) = (of_data(self, &l.min), of_data(self, &l.extent));
         let number = Expr::Var(l.var.clone());

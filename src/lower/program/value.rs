@@ -6,7 +6,8 @@ use super::guards::{missing, product};
 use super::linear::Linear;
 use super::nest::Leaf;
 use super::pred::{join, Pred};
-use crate::kernel::{Arith, BitFunction, Comparison, Value, FUNCTIONS};
+use crate::kernel::{Arith, BitFunction, Comparison, Value};
+use satune_ir::semantics::Function;
 use satune_ir::{fold, tvmscript, BinOp, DType, Expr};
 
 impl Emitter<'_> {
@@ -85,7 +86,7 @@ impl Emitter<'_> {
                 }
                 let short = name.rsplit('.').next().unwrap_or(name);
                 match args.as_slice() {
-                    [a] if FUNCTIONS.contains(&short) => {
+                    [a] if Function::named(short).is_some_and(|(_, count)| count == 1) => {
                         Value::Unary(short.into(), *dtype, Box::new(self.value(a, leaf, known)?))
                     }
                     [a, b] if Arith::named(short).is_some_and(|_| dtype.is_float()) => {

@@ -3,7 +3,8 @@ use super::super::error::{Fail, Res};
 use super::reader::{Name, Reader};
 use super::syntax::{call, elements, Args};
 use crate::fold::{self, boolean, float, int32};
-use crate::{fp8, semantics, BinOp, BufferId, DType, Expr};
+use crate::semantics::{self, Function};
+use crate::{fp8, BinOp, BufferId, DType, Expr};
 use ruff_python_ast as ast;
 use std::sync::Arc;
 
@@ -438,34 +439,6 @@ impl Reader {
 
     fn intrinsic(&self, at: &impl ruff_text_size::Ranged, name: &str, mut args: Vec<Expr>) -> Res<Expr> {
         let dtype = args.iter().map(|a| self.dtype_of(a)).find(|t| *t != DType::Handle).unwrap_or(DType::Handle);
-        const REAL: [&str; 26] = [
-            "nearbyint",
-            "rint",
-            "exp",
-            "exp2",
-            "exp10",
-            "log",
-            "log2",
-            "log10",
-            "log1p",
-            "sqrt",
-            "rsqrt",
-            "sin",
-            "cos",
-            "tan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "asin",
-            "acos",
-            "atan",
-            "erf",
-            "sigmoid",
-            "floor",
-            "ceil",
-            "round",
-            "trunc",
-        ];
         let count = match name {
             "tvm_access_ptr" => return Ok(Expr::Call(name.into(), args, DType::Handle)),
             "isnan" | "isinf" | "isfinite" | "popcount" | "clz" => {
@@ -484,17 +457,16 @@ impl Reader {
                     (false, false, _) => boolean(name == "isfinite"),
                 });
             }
-            "abs" | "fabs" => 1,
-            "pow" | "power" | "fmod" | "atan2" | "copysign" | "hypot" => 2,
-            "fma" => 3,
-            _ if REAL.contains(&name) => 1,
-            // Anything else stands for itself: schedules move it, and whoever runs the program says if it is unknown.
-            _ => return Ok(Expr::Call(name.into(), args, dtype)),
+            _ => match Function::named(name) {
+                Some((_, count)) => count,
+                // Anything else stands for itself: schedules move it, and whoever runs the program says if it is unknown.
+                None => return Ok(Expr::Call(name.into(), args, dtype)),
+            },
         };
         if args.len() != count {
             return Err(Fail::on(at, format!("T.{name} takes {count} arguments, not {}", args.len())));
         }
-        if REAL.contains(&name) && !dtype.is_float() {
+        if count == 1 && !matches!(name, "abs" | "fabs") && !dtype.is_float() {
             return Err(Fail::on(at, format!("T.{name} needs a floating value, not {}", dtype.name()))
                 .help("T.cast(x, \"float32\")"));
         }
