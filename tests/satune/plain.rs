@@ -333,3 +333,17 @@ fn functions_have_kernels() {
         executed(&script(&format!("A: T.Buffer((96,), \"{dtype}\"), {}", params.join(", ")), &body), "h200", 1);
     }
 }
+
+/// Threads share a sum whose values are read at computed places.
+#[test]
+fn sums_of_values_at_computed_places_are_shared() {
+    let place = "T.Cast(\"int32\", T.floor(P[v0, v1] * T.float32(4)))";
+    let value = format!("S[v0] + A[v0, T.max(T.min({place}, 39), 0)] * P[v0, v1]");
+    let body = nest("sum", &[('S', 6), ('R', 700)], Some("T.float32(0)"), &value, "S[v0]");
+    let params =
+        "A: T.Buffer((6, 40), \"float32\"), P: T.Buffer((6, 700), \"float32\"), S: T.Buffer((6,), \"float32\")";
+    let report = executed(&script(params, &body), "a100", 6);
+    let candidates = report["candidates"].as_array().unwrap();
+    let shared = candidates.iter().filter(|c| c["plan"]["kernels"][0]["Plain"]["sharing"].is_object());
+    assert!(shared.count() > 3, "{report}");
+}

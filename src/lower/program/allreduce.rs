@@ -31,6 +31,8 @@ pub struct Reduction<'p> {
     pub op: BinOp,
     /// What the init stores.
     pub init: &'p Expr,
+    /// Registers that are set before it.
+    pub before: &'p [Stmt],
     /// What is combined with the accumulator.
     pub operand: &'p Expr,
     /// The accumulator.
@@ -200,13 +202,25 @@ impl<'p> Search<'p> {
             return refuse("it has no init any more, so that its threads have nothing to start from; leave out decompose_reduction".into());
         };
         let form = "its init and body are not one store each, `S = constant` and `S = S op value` with op one of +, *, min, max";
+        // Registers may be set before it that hold what the operand needs.
+        let (before, last) = match block.body.as_ref() {
+            Stmt::Seq(parts) => {
+                parts.split_last().map_or((&[][..], block.body.as_ref()), |(last, before)| (before, last))
+            }
+            one => (&[][..], one),
+        };
         let (
             Stmt::Store { buffer: first_buffer, indices: first_at, value: init },
             Stmt::Store { buffer, indices, value },
-        ) = (init, block.body.as_ref())
+        ) = (init, last)
         else {
             return refuse(form.into());
         };
+        let is_local = |b: &BufferId| self.program.buffers.get(b.0 as usize).is_some_and(|b| b.scope == "local");
+        let held = |s: &Stmt| matches!(s, Stmt::Store { buffer: b, .. } if b != buffer && is_local(b));
+        if !before.iter().all(held) || !before.is_empty() && indices.iter().any(|e| !visit::loads(e).is_empty()) {
+            return refuse(form.into());
+        }
         let own = |e: &Expr| matches!(e, Expr::Load(b, at) if b == buffer && at == indices);
         let (op, operand) = match value {
             Expr::Binary(op @ (BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max), a, b) => match (own(a), own(b)) {
@@ -240,6 +254,7 @@ impl<'p> Search<'p> {
             loops,
             op,
             init,
+            before,
             operand,
             target: *buffer,
             at: indices,

@@ -45,8 +45,13 @@ impl Builder<'_> {
     /// The block's update, on the thread's partial result.
     pub(super) fn update_partial(&mut self, i: usize, inside: &Around) -> Result<Vec<Node>, LowerError> {
         let r = &self.reductions[i];
-        let value = binary(r.op, self.partial(i), r.operand.clone());
-        self.set_partial(i, value, inside)
+        let (before, value) = (r.before, binary(r.op, self.partial(i), r.operand.clone()));
+        let mut nodes = Vec::new();
+        for stmt in before {
+            nodes.extend(self.stmt(stmt, inside)?);
+        }
+        nodes.extend(self.set_partial(i, value, inside)?);
+        Ok(nodes)
     }
 
     fn reduced_type(&self, i: usize) -> satune_ir::DType {
