@@ -294,6 +294,11 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
         "mean:2,10000,f16",
         "softmax:4,8192,f32",
         "gemv:2,16384,f32",
+        "rowsum:512,4,f32",
+        "softmax:512,16,f16",
+        "softmax:192,49,f32",
+        "layernorm:256,96,f32",
+        "rmsnorm:128,24,bf16",
     ]
     .map(|operator| {
         let (program, problem) = problem(operator);

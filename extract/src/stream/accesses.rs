@@ -1,5 +1,6 @@
 //! Sectors and instructions of the accesses that warps make along rows.
 use satune_ir::machine::{self, SECTOR};
+use satune_ir::term::stream::{Access, StreamBlock};
 
 /// Instructions of a kernel's accesses to one buffer, and the sectors that they touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -65,33 +66,81 @@ pub(super) fn rows(rows: i64, columns: i64, chunk: i64, bytes: i64) -> Touched {
 /// Rows of which a part of a warp, so many threads, each takes one: where a warp's lanes are.
 pub(super) struct ShortRows {
     pub rows: i64,
-    pub columns: i64,
     pub threads: i64,
 }
 
-/// Accesses of warps that are looked at one by one (estimate).
-const LOOKED_AT: i64 = 256;
+/// Warps whose accesses are looked at one by one (estimate).
+const LOOKED_AT: i64 = 32;
 
 impl ShortRows {
-    /// Elements of `bytes`, `vector` at once: `place` says which one is read for a row and a column.
-    pub fn touched(&self, vector: i64, bytes: i64, place: impl Fn(i64, i64) -> i64) -> Touched {
-        let all = self.warps() as i64;
-        let looked = all.min(LOOKED_AT);
-        let mut sectors = 0;
-        for warp in 0..looked {
-            let lanes = (32 * warp..32 * (warp + 1)).map(|lane| (lane / self.threads, lane % self.threads));
-            let inside = lanes.filter(|(row, _)| *row < self.rows);
-            let columns = self.columns / self.threads;
-            let addresses: Vec<u64> = inside.map(|(row, lane)| (place(row, lane * columns) * bytes) as u64).collect();
-            sectors += i64::from(machine::touched(&addresses, (vector * bytes) as u32));
-        }
-        let sectors = sectors as f64 * all as f64 / looked.max(1) as f64;
-        Touched { instructions: all as f64, sectors }
-    }
-
     /// All warps.
     pub fn warps(&self) -> f64 {
         ((self.rows * self.threads + 31) / 32) as f64
+    }
+
+    /// Accesses along rows of `columns` elements of `bytes`, `vector` at once.
+    pub fn touched(&self, columns: i64, vector: i64, bytes: i64, places: &Places) -> Touched {
+        let (all, tile) = (self.warps(), self.threads * vector);
+        let (looked, laps) = (LOOKED_AT.min(all as i64).max(1), (columns + tile - 1) / tile);
+        let along: Vec<i64> = (0..columns).step_by(vector.max(1) as usize).map(|at| places.column(at)).collect();
+        let mut sectors = 0;
+        let mut addresses: Vec<u64> = Vec::with_capacity(32);
+        for warp in 0..looked {
+            let lanes = 32 * warp..32 * (warp + 1);
+            let lanes = lanes.map(|at| (at / self.threads, (at % self.threads) as usize));
+            let lanes: Vec<(i64, usize)> = lanes.filter(|(row, _)| *row < self.rows).collect();
+            let rows: Vec<(i64, usize)> = lanes.into_iter().map(|(row, lane)| (places.row(row), lane)).collect();
+            for lap in 0..laps {
+                let first = (lap * self.threads) as usize;
+                let here = rows.iter().filter_map(|(row, lane)| along.get(first + lane).map(|column| row + column));
+                addresses.clear();
+                addresses.extend(here.map(|element| (element * bytes) as u64));
+                sectors += i64::from(machine::touched(&addresses, (vector * bytes) as u32));
+            }
+        }
+        Touched { instructions: all * laps as f64, sectors: sectors as f64 * all / looked as f64 }
+    }
+}
+
+/// Which element of a buffer an access touches, in two parts: by the number of its row, over the first iterators of its block, and by
+/// that of its column, over the others.
+pub(super) struct Places {
+    /// (extent, stride) of the iterators of rows, and of columns.
+    iters: [Vec<(i64, i64)>; 2],
+}
+
+impl Places {
+    /// Of a block's access; rows of which is not known where they are count as far apart.
+    pub fn of(b: &StreamBlock, access: &Access, row_iters: usize) -> Places {
+        if !access.known {
+            return Places { iters: [vec![(i64::MAX, 1 << 12)], vec![(i64::MAX, 1)]] };
+        }
+        let mut all: Vec<(i64, i64)> = b.iters.iter().map(|i| (i.extent.max(1), 0)).collect();
+        let mut stride = 1_i64;
+        for i in access.dims.iter().rev().flatten() {
+            all[*i].1 += stride;
+            stride = stride.saturating_mul(b.iters[*i].extent);
+        }
+        let columns = all.split_off(row_iters.min(all.len()));
+        Places { iters: [all, columns] }
+    }
+
+    fn place(iters: &[(i64, i64)], number: i64) -> i64 {
+        let mut left = number;
+        let of = |(extent, stride): &(i64, i64)| {
+            let digit = left % extent;
+            left /= extent;
+            digit * stride
+        };
+        iters.iter().rev().map(of).sum()
+    }
+
+    fn row(&self, number: i64) -> i64 {
+        Places::place(&self.iters[0], number)
+    }
+
+    fn column(&self, number: i64) -> i64 {
+        Places::place(&self.iters[1], number)
     }
 }
 

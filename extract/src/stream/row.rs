@@ -1,6 +1,6 @@
 //! Counts of what a row kernel does, decision by decision: what its rows and threads come to, what each place of a row adds, and
 //! what each block adds. A kernel's work is their sum.
-use super::accesses::{rows, Parted, Touched};
+use super::accesses::{rows, Parted, Places, ShortRows, Touched};
 use super::counts::{distinct_rows, guarded_load, starts, up, KernelWork, EXCHANGE, GUARD, LAP, ROW};
 use satune_ir::machine::SECTOR;
 use satune_ir::term::stream::{
@@ -91,9 +91,17 @@ impl<'a> Rows<'a> {
         i64::from(self.stream.buffers[buffer].dtype.bytes())
     }
 
+    /// The lanes of warps, where a row has a part of one.
+    fn short(&self) -> Option<ShortRows> {
+        (self.threads < 32).then_some(ShortRows { rows: self.shape.rows, threads: self.threads.max(1) })
+    }
+
     /// Warp accesses along a row, all rows.
     fn along(&self) -> f64 {
-        self.shape.rows as f64 * up(self.shape.columns, 32 * self.vector) as f64
+        match self.short() {
+            Some(short) => short.warps() * self.laps() as f64,
+            None => self.shape.rows as f64 * up(self.shape.columns, 32 * self.vector) as f64,
+        }
     }
 
     /// How often a thread goes along a row.
@@ -108,7 +116,27 @@ impl<'a> Rows<'a> {
 
     /// Warps of a row.
     fn warps(&self) -> f64 {
-        (self.threads / 32) as f64
+        self.threads as f64 / 32.0
+    }
+
+    /// Instructions of warps for what one thread of each row does.
+    fn led(&self) -> f64 {
+        self.shape.rows as f64 * self.warps().min(1.0)
+    }
+
+    /// Accesses along all rows to an element for each of the columns.
+    fn along_rows(&self, b: &StreamBlock, access: &Access) -> Option<Touched> {
+        let short = self.short()?;
+        let places = Places::of(b, access, self.shape.row_iters);
+        Some(short.touched(self.shape.columns, self.vector, self.bytes(access.buffer), &places))
+    }
+
+    /// Accesses to a value of each row.
+    fn values(&self, b: &StreamBlock, access: &Access, instructions: f64) -> Touched {
+        let Some(short) = self.short() else { return Touched { instructions, sectors: instructions } };
+        let places = Places::of(b, access, self.shape.row_iters);
+        let once = short.touched(1, 1, self.bytes(access.buffer), &places);
+        once.times(instructions / once.instructions.max(1.0))
     }
 
     /// What reading so many rows touches.
@@ -163,8 +191,8 @@ impl<'a> Rows<'a> {
     /// Instructions of the loop over rows in turn, all warps. Compilers expand it where a row is one sum without barriers.
     fn in_turn_slots(&self) -> f64 {
         let each = match (self.serial_rows, self.threads, self.blocks.len()) {
-            (1, ..) | (_, 32, 1) => 0.0,
-            (_, 32, _) => LAP,
+            (1, ..) | (_, ..=32, 1) => 0.0,
+            (_, ..=32, _) => LAP,
             _ => ROW,
         };
         self.shape.rows as f64 * self.warps() * each
@@ -199,7 +227,11 @@ impl<'a> Rows<'a> {
         }
         let (copied, times) = match form {
             AccessForm::PerColumn => (rows(1, shape.columns, chunk, bytes), self.block_count()),
-            _ => (rows(shape.rows, shape.columns, chunk, bytes), 1.0),
+            _ => {
+                let reads = || self.blocks.iter().flat_map(|b| b.reads.iter().map(move |a| (b, a)));
+                let short = reads().find(|(_, a)| a.buffer == buffer).and_then(|(b, a)| self.along_rows(b, a));
+                (short.unwrap_or_else(|| rows(shape.rows, shape.columns, chunk, bytes)), 1.0)
+            }
         };
         let copied = copied.times(times);
         work.global(copied, false);
@@ -209,7 +241,7 @@ impl<'a> Rows<'a> {
         };
         if ends {
             let rows = if form == AccessForm::PerColumn { self.block_count() } else { shape.rows as f64 };
-            work.overhead += rows * (team / 32) as f64 * guarded_load(self.vector, bytes);
+            work.overhead += rows * team as f64 / 32.0 * guarded_load(self.vector, bytes);
         }
         let once = if form == AccessForm::PerColumn { 1.0 / self.serial_rows as f64 } else { 1.0 };
         work.chain = self.in_turn([once, 0.0, 0.0, 0.0]);
@@ -240,7 +272,7 @@ impl<'a> Rows<'a> {
         let only_first = last && !has_columns;
         let instances = match (has_columns, only_first) {
             (true, _) => self.along() * self.vector as f64,
-            (false, true) => rows_all,
+            (false, true) => self.led(),
             (false, false) => rows_all * warps,
         };
         let mut latency = 0;
@@ -255,7 +287,8 @@ impl<'a> Rows<'a> {
                     latency = latency.max(1);
                 }
                 (AccessForm::Full, RowPlace::Global) => {
-                    work.global(self.row_reads(b, access, shape.rows), false);
+                    let all = || self.row_reads(b, access, shape.rows);
+                    work.global(self.along_rows(b, access).unwrap_or_else(all), false);
                     if before {
                         work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
                     }
@@ -264,12 +297,13 @@ impl<'a> Rows<'a> {
                 (AccessForm::SharedRow, _) => {
                     // Rows that others have read, too, come from L2.
                     let (different, times) = distinct_rows(b, access, shape.row_iters);
-                    let touched = self.row_reads(b, access, different);
-                    work.global(touched.times(times), false);
+                    let all = || self.row_reads(b, access, different).times(times);
+                    work.global(self.along_rows(b, access).unwrap_or_else(all), false);
                     latency = latency.max(if times > 1.0 { 2 } else { 3 });
                 }
                 (AccessForm::PerColumn, RowPlace::Global) => {
-                    work.global(rows(1, shape.columns, chunk, bytes).times(rows_all), false);
+                    let all = || rows(1, shape.columns, chunk, bytes).times(rows_all);
+                    work.global(self.along_rows(b, access).unwrap_or_else(all), false);
                     latency = latency.max(2);
                 }
                 (AccessForm::PerRow, _) if made => {}
@@ -282,7 +316,7 @@ impl<'a> Rows<'a> {
                     latency = latency.max(2);
                 }
                 _ => {
-                    work.global(Touched { instructions: instances, sectors: instances }, false);
+                    work.global(self.values(b, access, instances), false);
                     latency = latency.max(2);
                 }
             }
@@ -327,11 +361,12 @@ impl<'a> Rows<'a> {
         work.chain[3] += laps * self.vector as f64 * f64::from(b.arithmetic + 4 * b.special).max(1.0);
         if b.kind == BlockKind::Reduce {
             let stages = if self.threads > 32 { 2.0 } else { 1.0 };
-            // A warp's lanes halve what is left in five steps, and then as many as there are warps.
-            let steps = rows_all * warps * (5.0 + warps.max(1.0).log2().ceil());
+            // A warp's lanes halve what is left step by step, and then as many as there are warps.
+            let halvings = (self.threads.min(32) as f64).log2();
+            let steps = rows_all * warps * (halvings + warps.max(1.0).log2().ceil());
             work.shuffles += steps;
             work.arithmetic += steps;
-            work.chain[3] += 5.0 * 6.0 * stages;
+            work.chain[3] += halvings * 6.0 * stages;
             if stages > 1.0 {
                 // One before partial results are read, and where rows follow, one before they are written again.
                 work.barriers += if self.serial_rows > 1 { 2.0 * rows_all * warps } else { rows_all * warps };
@@ -343,7 +378,8 @@ impl<'a> Rows<'a> {
         match b.form(&b.write, shape.row_iters) {
             AccessForm::Full => {
                 if to_memory {
-                    work.global(rows(shape.rows, shape.columns, chunk, bytes), true);
+                    let all = || rows(shape.rows, shape.columns, chunk, bytes);
+                    work.global(self.along_rows(b, &b.write).unwrap_or_else(all), true);
                 }
                 if !last && place(b.write.buffer) == RowPlace::Shared {
                     work.shared(self.along(), self.vector * bytes, true);
@@ -354,7 +390,7 @@ impl<'a> Rows<'a> {
                 }
             }
             AccessForm::PerRow if to_memory => {
-                work.global(Touched { instructions: rows_all, sectors: rows_all }, true);
+                work.global(self.values(b, &b.write, self.led()), true);
             }
             _ => {}
         }

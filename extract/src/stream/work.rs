@@ -1,6 +1,6 @@
 //! Counts of what the kernels of a streaming plan do. Sectors of global memory equal the simulator's, by a test; what
 //! registers and compilers decide (arithmetic, address computation) is estimated.
-use super::accesses::{rows, ShortRows, Touched};
+use super::accesses::{rows, Places, ShortRows, Touched};
 use super::counts::{distinct_rows, starts, up, Edge, Kept, KernelWork, EXCHANGE, KEPT, LAP, LEAVE};
 use super::row::Rows;
 use super::tile;
@@ -117,7 +117,7 @@ fn flat(plan: &FlatPlan, stream: &Stream, (from, to): (usize, usize)) -> KernelW
     let tile = plan.steps * plan.threads * plan.vector;
     let blocks = (all_rows / plan.side_by_side.max(1) * up(columns, tile)) as f64;
     let mut work = KernelWork { blocks, ..KernelWork::default() };
-    let short = (plan.threads < 32).then_some(ShortRows { rows: all_rows, columns, threads: plan.threads.max(1) });
+    let short = (plan.threads < 32).then_some(ShortRows { rows: all_rows, threads: plan.threads.max(1) });
     // Accesses of warps to what all of them access once.
     let active = match &short {
         Some(short) => short.warps(),
@@ -146,9 +146,11 @@ fn flat(plan: &FlatPlan, stream: &Stream, (from, to): (usize, usize)) -> KernelW
         let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
         let along = access.dims.contains(&Some(inner));
         let touched = if let Some(short) = &short {
-            let place = |row, column| element(b, access, row, column);
-            let (vector, times) = if along { (plan.vector, 1.0) } else { (1, plan.vector as f64) };
-            short.touched(vector, bytes, place).times(times)
+            let places = Places::of(b, access, inner);
+            match along {
+                true => short.touched(columns, plan.vector, bytes, &places),
+                false => short.touched(1, 1, bytes, &places).times(plan.vector as f64),
+            }
         } else if along {
             let (different, times) = distinct_rows(b, access, inner);
             rows(different, columns, chunk, bytes).times(times)
@@ -169,20 +171,6 @@ fn flat(plan: &FlatPlan, stream: &Stream, (from, to): (usize, usize)) -> KernelW
     work.held_registers = plan.steps * plan.vector * (loads - updates + maps.len()) as i64;
     work.chain = [1.0, 0.0, 0.0, 8.0 * maps.len() as f64];
     work
-}
-
-/// Which element of a buffer an access of a map touches, by the number of its row and the column; rows of which is not known where they
-/// are count as far apart.
-fn element(b: &StreamBlock, access: &Access, row: i64, column: i64) -> i64 {
-    if !access.known {
-        return row * SECTOR as i64 + column;
-    }
-    let inner = b.iters.len() - 1;
-    let (mut at, mut left) = (vec![column; b.iters.len()], row);
-    for iter in (0..inner).rev() {
-        (at[iter], left) = (left % b.iters[iter].extent, left / b.iters[iter].extent);
-    }
-    access.dims.iter().flatten().fold(0, |element, iter| element * b.iters[*iter].extent + at[*iter])
 }
 
 /// Sectors of a warp's access of which nothing is known but that it is to neighbouring elements, or to others nearby

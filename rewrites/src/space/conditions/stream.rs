@@ -35,6 +35,12 @@ pub enum StreamRefusal {
     IdleWarp { threads: i64, vector: i64, columns: i64 },
     #[error("{threads} threads are less than a warp: such take a row's {columns} elements at once, one access of {columns} / {threads} each")]
     ShortRow { threads: i64, columns: i64 },
+    #[error(
+        "{threads} threads with {vector} elements each are a part of a warp: such take rows of less than {} elements, and each has some; \
+         these have {columns}",
+        2 * WARP * .vector
+    )]
+    PartOfWarp { threads: i64, vector: i64, columns: i64 },
     #[error("{threads} threads for each of {side_by_side} rows are {}: no whole warps", .threads.saturating_mul(*.side_by_side))]
     WholeWarps { threads: i64, side_by_side: i64 },
     #[error(
@@ -193,7 +199,13 @@ pub fn whole_warps(threads: i64, side_by_side: i64) -> StreamHeld {
     unless(whole, || StreamRefusal::WholeWarps { threads, side_by_side })
 }
 
-/// Whether so many threads of a flat kernel are a part of a warp.
+/// A part of a warp takes a row of a row kernel where a whole one would have lanes without elements, and all of its threads have some.
+pub fn part_team(threads: i64, vector: i64, columns: i64) -> StreamHeld {
+    let short = columns < 2 * WARP * vector && (threads - 1).saturating_mul(vector) < columns;
+    unless(!part_of_warp(threads) || short, || StreamRefusal::PartOfWarp { threads, vector, columns })
+}
+
+/// Whether so many threads are a part of a warp.
 pub fn part_of_warp(threads: i64) -> bool {
     threads < WARP
 }

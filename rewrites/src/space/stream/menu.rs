@@ -13,6 +13,8 @@ pub struct StreamMenu {
     pub short_rows: Vec<i64>,
     /// Threads along a row, multiples of 32.
     pub threads: Vec<i64>,
+    /// Threads along a row of a row kernel, where they are a part of a warp.
+    pub part_threads: Vec<i64>,
     /// Elements per access.
     pub vectors: Vec<i64>,
     /// Unrolled steps of a flat kernel.
@@ -42,6 +44,7 @@ impl Default for StreamMenu {
             serial_rows: vec![1, 2, 4, 8, 16],
             short_rows: vec![2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
             threads: vec![32, 64, 128, 256, 512, 1024],
+            part_threads: vec![2, 4, 8, 16],
             vectors: vec![1, 2, 4, 8],
             steps: vec![1, 2, 4, 8],
             tiles: vec![16, 32, 64],

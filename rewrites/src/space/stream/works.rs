@@ -5,6 +5,7 @@ use super::blocks::{begins_kernel, is_kernel, only_plainly, others, MOST_BLOCKS}
 use super::programs::Programs;
 use super::steps::{calls, calls_of, cascade, touched, Split};
 use super::StreamMenu;
+use crate::space::conditions::stream::{no_idle_warp, part_team};
 use crate::space::nests::{parts, times_loaded};
 use satune_ir::term::stream::{
     Become, BlockKind, Choices, How, Inlining, KernelPlan, Point, RowParts, Stream, StreamBlock, StreamPlan, Streams,
@@ -655,7 +656,9 @@ fn size(kernel: &Stream) -> usize {
     let divides = |rows: i64| rows <= shape.rows && shape.rows % rows == 0;
     let rows = menu.serial_rows.iter().flat_map(|s| menu.side_by_side.iter().map(move |y| s * y));
     let vectors = menu.vectors.iter().filter(|v| shape.columns % **v == 0);
-    let columns = vectors.flat_map(|v| menu.threads.iter().filter(move |t| **t == 32 || (*t - 32) * v < shape.columns));
+    let taken = |t: i64, v: i64| no_idle_warp(t, v, shape.columns).and(part_team(t, v, shape.columns)).is_ok();
+    let threads = || menu.threads.iter().chain(&menu.part_threads);
+    let columns = vectors.flat_map(|v| threads().filter(move |t| taken(**t, *v)));
     let teams = 2 * menu.side_by_side.len() * columns.count();
     let held = kernel.rows_held(true);
     let places = |block: usize| {

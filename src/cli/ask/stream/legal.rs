@@ -16,8 +16,9 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
         let mut rows: Vec<i64> =
             menu.serial_rows.iter().flat_map(|s| menu.side_by_side.iter().map(move |y| s * y)).collect();
         let mut side_by_side = menu.side_by_side.clone();
-        // A part of a warp for each row: how many threads follows from the rows.
+        // A part of a warp for each row: how many threads that is in flat kernels follows from the rows.
         let short = matches!(k.implied(), None | Some(KernelKind::Flat)) && k.threads.is_none_or(part_of_warp);
+        let row_threads = || menu.threads.iter().chain(&menu.part_threads).copied();
         if short {
             rows.extend(&menu.short_rows);
             side_by_side.extend(&menu.short_rows);
@@ -28,7 +29,8 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
             Some(KernelKind::Tiled) => k.threads.into_iter().collect(),
             _ => match k.sharing.filter(|(threads, _)| *threads > 1) {
                 Some((_, lanes)) => menu.shared_results[usize::from(lanes)].clone(),
-                None if short => k.threads.into_iter().chain(menu.threads.iter().copied()).collect(),
+                None if short => k.threads.into_iter().chain(row_threads()).collect(),
+                None if k.implied() == Some(KernelKind::Rows) => row_threads().collect(),
                 None => menu.threads.clone(),
             },
         };
@@ -240,9 +242,11 @@ fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Desc
         ask(out, no_idle_warp(threads.saturating_mul(steps), vector, columns));
         if stream.fits_flat(from, to) {
             ask(out, short_row(threads, steps, kernel.vector.unwrap_or(columns / threads.max(1)), columns));
-            if let Some(rows) = kernel.side_by_side {
-                ask(out, whole_warps(threads, rows));
-            }
+        } else {
+            ask(out, part_team(threads, vector, columns));
+        }
+        if let Some(rows) = kernel.side_by_side {
+            ask(out, whole_warps(threads, rows));
         }
     }
     if let Some(vector) = kernel.vector {

@@ -3,13 +3,13 @@
 use super::engine::Engine;
 use super::hold::settled;
 use crate::space::conditions::stream::{
-    no_idle_warp, pipeline, threads_fit, vector_bytes, vector_divides, widest, Team,
+    no_idle_warp, part_team, pipeline, threads_fit, vector_bytes, vector_divides, whole_warps, widest, Team,
 };
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{ChainState, Laps, Room, Step, Stream, StreamState, StreamTerm};
 
-/// `nest = columns t x v: nest`.
+/// `nest = columns t x v: nest`. Short rows also have a part of a warp each, and as many rows side by side fill one.
 ///
 /// Side conditions: the block's threads are no more than it may have; an access has 16 bytes at most; its width divides
 /// the rows of everything that is accessed along them; wide ones are copies, where accesses may be copied.
@@ -34,10 +34,14 @@ impl Rule<StreamTerm> for Columns {
             {
                 continue;
             }
-            for threads in engine.menu.threads.clone() {
+            let menu = engine.menu;
+            for threads in menu.threads.iter().chain(&menu.part_threads).copied() {
                 let most = i64::from(engine.limits.threads);
                 let fits = engine.holds(StreamCondition::ThreadsFit, threads_fit(threads, side_by_side, most));
-                if !fits || no_idle_warp(threads, vector, shape.columns).is_err() {
+                let filled = whole_warps(threads, side_by_side)
+                    .and(part_team(threads, vector, shape.columns))
+                    .and(no_idle_warp(threads, vector, shape.columns));
+                if !fits || filled.is_err() {
                     continue;
                 }
                 let team = Team { columns: shape.columns, side_by_side, threads, vector };
