@@ -47,14 +47,28 @@ fn rows_that_nobody_in_the_kernel_reads_are_made_there() {
     assert_eq!((kernels(&report), &report["proved_optimal"]), (1, &Value::Bool(true)));
 }
 
+/// A softmax of a few values: eight lanes have a row, or less, and each warp several.
+#[test]
+fn short_rows_have_a_part_of_a_warp() {
+    for columns in [16, 49] {
+        let params = sized("X: ROWS, COLUMNS float32; Y: ROWS, int32; L: ROWS, float32", 131_072, columns);
+        let report = executed(&script(&params, &sized(CROSS_ENTROPY, 131_072, columns)), "h200", 3);
+        assert_eq!((kernels(&report), &report["proved_optimal"]), (1, &Value::Bool(true)));
+        let threads = report["candidates"][0]["plan"]["kernels"][0]["Row"]["threads"].as_i64();
+        assert!(threads.is_some_and(|threads| threads < 32), "{}", report["candidates"][0]);
+    }
+}
+
 /// Maps and reductions of rows, each of what was before, of which the caller sees some; and now and then another kernel reads one.
 #[test]
 fn random_results_on_the_way_are_seen() {
     let mut rng = StdRng::seed_from_u64(seed());
     for _ in 0..samples(5) {
         let dtype = *["float32", "float16", "bfloat16"].choose(&mut rng).unwrap();
-        let dims =
-            [rng.gen_range(1..=3i64), rng.gen_range(1..=40), *[36, 96, 520, 1001, 4104].choose(&mut rng).unwrap()];
+        let last = *[4, 20, 49, 36, 96, 520, 1001, 4104].choose(&mut rng).unwrap();
+        // Rows that several of them fill a warp with.
+        let rows = if last < 64 { 8 * rng.gen_range(1..=16) } else { rng.gen_range(1..=40) };
+        let dims = [rng.gen_range(1..=3i64), rows, last];
         let [h, m, n] = dims;
         let mut body = String::new();
         let mut made: Vec<(String, bool)> = vec![("A0".into(), true)];

@@ -36,8 +36,8 @@ pub enum StreamRefusal {
     #[error("{threads} threads are less than a warp: such take a row's {columns} elements at once, one access of {columns} / {threads} each")]
     ShortRow { threads: i64, columns: i64 },
     #[error(
-        "{threads} threads with {vector} elements each are a part of a warp: such take rows of less than {} elements, and each has some; \
-         these have {columns}",
+        "{threads} threads with {vector} elements each are a part of a warp, which takes rows of fewer than {} elements, some for each \
+         thread; these have {columns}",
         2 * WARP * .vector
     )]
     PartOfWarp { threads: i64, vector: i64, columns: i64 },
