@@ -102,3 +102,23 @@ fn end_of_string(bytes: &[u8], at: usize, quote: u8) -> usize {
     }
     bytes.len()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{check, LEVELS, OPERATORS};
+
+    #[test]
+    fn what_stands_side_by_side_makes_no_levels() {
+        assert!(check(&format!("x = f({})\n", "a + 1, ".repeat(LEVELS / 2))).is_ok());
+        assert!(check(&format!("x = f({})\n", "a, ".repeat(OPERATORS))).is_err());
+        for deep in [
+            "-".repeat(LEVELS + 1),
+            "a + ".repeat(LEVELS),
+            format!("f({}g({}", "-".repeat(LEVELS / 2 + 1), "-".repeat(LEVELS / 2)),
+        ] {
+            assert!(check(&format!("x = {deep}1\n")).is_err(), "{} levels", deep.len());
+        }
+        // Each statement by itself.
+        assert!(check(&"x = a + 1\n".repeat(LEVELS)).is_ok());
+    }
+}
