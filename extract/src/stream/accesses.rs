@@ -100,6 +100,15 @@ impl ShortRows {
         }
         Touched { instructions: all * laps as f64, sectors: sectors as f64 * all / looked as f64 }
     }
+
+    /// Wavefronts of an access along rows in shared memory, each `pitch` elements after the one before: (taken, least). All lanes
+    /// take part at the end of a row, too: it has room for them.
+    pub fn wavefronts(&self, vector: i64, bytes: i64, pitch: i64) -> [f64; 2] {
+        let place = |lane: i64| (lane / self.threads * pitch + lane % self.threads * vector) * bytes;
+        let addresses: Vec<(u32, u64)> = (0..32).map(|lane| (lane as u32, place(lane) as u64)).collect();
+        let (taken, least) = machine::wavefronts(&addresses, (vector * bytes) as u32);
+        [taken, least].map(f64::from)
+    }
 }
 
 /// Which element of a buffer an access touches, in two parts: by the number of its row, over the first iterators of its block, and by

@@ -179,14 +179,19 @@ impl KernelWork {
     /// Accesses of neighbouring elements in shared memory, which have no conflicts.
     pub(super) fn shared(&mut self, instructions: f64, bytes_per_lane: i64, store: bool) {
         let wavefronts = instructions * run_wavefronts(bytes_per_lane);
+        self.shared_in(instructions, [wavefronts; 2], store);
+    }
+
+    /// Accesses to shared memory with their wavefronts, and the least for them.
+    pub(super) fn shared_in(&mut self, instructions: f64, wavefronts: [f64; 2], store: bool) {
         let [count, taken, least] = if store {
             [&mut self.shared_stores, &mut self.store_wavefronts, &mut self.store_wavefronts_ideal]
         } else {
             [&mut self.shared_loads, &mut self.load_wavefronts, &mut self.load_wavefronts_ideal]
         };
         *count += instructions;
-        *taken += wavefronts;
-        *least += wavefronts;
+        *taken += wavefronts[0];
+        *least += wavefronts[1];
     }
 
     /// The numbers of a kernel that its decisions add to, with what each does to them.

@@ -139,6 +139,21 @@ impl<'a> Rows<'a> {
         once.times(instructions / once.instructions.max(1.0))
     }
 
+    /// Accesses along rows of a buffer that is held in shared memory.
+    fn in_shared(&self, work: &mut KernelWork, (buffer, form): (usize, AccessForm), instructions: f64, store: bool) {
+        let bytes = self.bytes(buffer);
+        // All threads of a block copy what is for all rows.
+        match self.short().filter(|_| form != AccessForm::PerColumn || !store) {
+            Some(short) => {
+                // A row of a buffer has room for all that its threads copy.
+                let pitch = if form == AccessForm::PerColumn { 0 } else { self.laps() * self.threads * self.vector };
+                let each = short.wavefronts(self.vector, bytes, pitch);
+                work.shared_in(instructions, each.map(|wavefronts| instructions * wavefronts), store);
+            }
+            None => work.shared(instructions, self.vector * bytes, store),
+        }
+    }
+
     /// What reading so many rows touches.
     fn row_reads(&self, b: &StreamBlock, access: &Access, count: i64) -> Touched {
         let length = self.shape.columns;
@@ -246,7 +261,7 @@ impl<'a> Rows<'a> {
         let once = if form == AccessForm::PerColumn { 1.0 / self.serial_rows as f64 } else { 1.0 };
         work.chain = self.in_turn([once, 0.0, 0.0, 0.0]);
         if place == RowPlace::Shared {
-            work.shared(copied.instructions, self.vector * bytes, true);
+            self.in_shared(&mut work, (buffer, form), copied.instructions, true);
             work.barriers += copied.instructions / (laps as f64).max(1.0);
         }
         work
@@ -282,8 +297,8 @@ impl<'a> Rows<'a> {
             let bytes = self.bytes(access.buffer);
             match (b.form(access, shape.row_iters), place(access.buffer)) {
                 (AccessForm::Full | AccessForm::PerColumn, RowPlace::Registers) => {}
-                (AccessForm::Full | AccessForm::PerColumn, RowPlace::Shared) => {
-                    work.shared(self.along(), self.vector * bytes, false);
+                (form @ (AccessForm::Full | AccessForm::PerColumn), RowPlace::Shared) => {
+                    self.in_shared(&mut work, (access.buffer, form), self.along(), false);
                     latency = latency.max(1);
                 }
                 (AccessForm::Full, RowPlace::Global) => {
@@ -382,10 +397,10 @@ impl<'a> Rows<'a> {
                     work.global(self.along_rows(b, &b.write).unwrap_or_else(all), true);
                 }
                 if !last && place(b.write.buffer) == RowPlace::Shared {
-                    work.shared(self.along(), self.vector * bytes, true);
+                    self.in_shared(&mut work, (b.write.buffer, AccessForm::Full), self.along(), true);
                     work.barriers += rows_all * warps;
                     if to_memory {
-                        work.shared(self.along(), self.vector * bytes, false);
+                        self.in_shared(&mut work, (b.write.buffer, AccessForm::Full), self.along(), false);
                     }
                 }
             }
