@@ -216,9 +216,9 @@ impl<'p> Search<'p> {
         else {
             return refuse(form.into());
         };
-        let is_local = |b: &BufferId| self.program.buffers.get(b.0 as usize).is_some_and(|b| b.scope == "local");
-        let held = |s: &Stmt| matches!(s, Stmt::Store { buffer: b, .. } if b != buffer && is_local(b));
-        if !before.iter().all(held) || !before.is_empty() && indices.iter().any(|e| !visit::loads(e).is_empty()) {
+        if !before.iter().enumerate().all(|(i, s)| self.sets_register(s, &before[i..], *buffer))
+            || !before.is_empty() && indices.iter().any(|e| !visit::loads(e).is_empty())
+        {
             return refuse(form.into());
         }
         let own = |e: &Expr| matches!(e, Expr::Load(b, at) if b == buffer && at == indices);
@@ -262,6 +262,17 @@ impl<'p> Search<'p> {
             partial: *buffer,
             exchange: None,
         }))
+    }
+}
+
+impl Search<'_> {
+    /// Whether a statement sets a register, other than the accumulator, of nothing that is set from there on: what one step leaves is
+    /// nothing to the next, which another thread may have.
+    fn sets_register(&self, stmt: &Stmt, from_here: &[Stmt], accumulator: BufferId) -> bool {
+        let Stmt::Store { buffer, value, .. } = stmt else { return false };
+        let local = self.program.buffers.get(buffer.0 as usize).is_some_and(|b| b.scope == "local");
+        let set = |b: &BufferId| from_here.iter().any(|s| matches!(s, Stmt::Store { buffer, .. } if buffer == b));
+        local && *buffer != accumulator && !visit::loads(value).iter().any(|(b, _)| *b == accumulator || set(b))
     }
 }
 
