@@ -36,7 +36,10 @@ pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
             KernelPlan::Row(p) => tree.row(p, from, to),
             KernelPlan::Flat(p) => tree.flat(p, (from, to)),
             KernelPlan::Tile(p) => tree.tile(p, from),
-            KernelPlan::Plain(p) => tree.plain(p, &stream.blocks[from]),
+            KernelPlan::Plain(p) => {
+                tree.plain(p, &stream.blocks[from]);
+                stream.blocks[from + 1..to].iter().for_each(|map| tree.work(map, ""));
+            }
             KernelPlan::Tiled(_) => {}
         }
     }

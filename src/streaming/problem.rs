@@ -144,7 +144,13 @@ impl StreamProblem {
     fn lowers(&self) -> Result<(), NotStreaming> {
         let source = self.streams.whole();
         let plain = |b: &StreamBlock| {
-            KernelPlan::Plain(PlainPlan { block: b.name.clone(), results: 256, in_order: false, sharing: None })
+            KernelPlan::Plain(PlainPlan {
+                block: b.name.clone(),
+                map: None,
+                results: 256,
+                in_order: false,
+                sharing: None,
+            })
         };
         let plan = StreamPlan {
             inlined: Vec::new(),

@@ -347,3 +347,40 @@ fn sums_of_values_at_computed_places_are_shared() {
     let shared = candidates.iter().filter(|c| c["plan"]["kernels"][0]["Plain"]["sharing"].is_object());
     assert!(shared.count() > 3, "{report}");
 }
+
+/// A sum and the map of its results are one kernel: nothing between them is in memory, though maps follow, and one reads more.
+#[test]
+fn sums_and_the_maps_of_their_results_are_one_kernel() {
+    let pool = nest(
+        "pool",
+        &[('S', 3), ('S', 9), ('S', 9), ('R', 3), ('R', 3)],
+        Some("T.float16(0)"),
+        "P[v0, v1, v2] + A[v0, v1 * 2 + v3, v2 * 2 + v4]",
+        "P[v0, v1, v2]",
+    );
+    let count = "T.Cast(\"float16\", (T.min(2, 9 - v1) + 1) * (T.min(1, 9 - v2) + 2))";
+    let divided =
+        nest("divided", &[('S', 3), ('S', 9), ('S', 9)], None, &format!("P[v0, v1, v2] / {count}"), "D[v0, v1, v2]");
+    let biased = nest(
+        "biased",
+        &[('S', 3), ('S', 9), ('S', 9)],
+        None,
+        "D[v0, v1, v2] * D[v0, v1, v2] + B[v0, v2]",
+        "O[v0, v1, v2]",
+    );
+    let own = "P = T.sblock_alloc_buffer((3, 9, 9), \"float16\")\nD = T.sblock_alloc_buffer((3, 9, 9), \"float16\")\n";
+    let params =
+        "A: T.Buffer((3, 19, 19), \"float16\"), B: T.Buffer((3, 9), \"float16\"), O: T.Buffer((3, 9, 9), \"float16\")";
+    let pools = script(params, &format!("{own}{pool}{divided}{biased}"));
+    // Few results of long sums across memory, which threads share.
+    let sum = nest("sum", &[('S', 24), ('R', 900)], Some("T.float32(0)"), "S[v0] + A[v1, v0] * A[v1, v0]", "S[v0]");
+    let root = nest("root", &[('S', 24)], None, "T.sqrt(S[v0] / T.float32(900))", "O[v0]");
+    let params = "A: T.Buffer((900, 24), \"float32\"), O: T.Buffer((24,), \"float32\")";
+    let roots = script(params, &format!("S = T.sblock_alloc_buffer((24,), \"float32\")\n{sum}{root}"));
+    for (text, gpu, shares) in [(pools, "t4", false), (roots, "h100", true)] {
+        let report = executed(&text, gpu, 6);
+        assert_eq!(support::kernels(&report), 1, "{report}");
+        let best = &report["candidates"][0]["plan"]["kernels"][0]["Plain"];
+        assert!(best["map"].is_string() && (best["sharing"].is_object() || !shares), "{best}");
+    }
+}

@@ -78,7 +78,7 @@ impl Passing {
                 Rows::of(p, stream, (from, to)).map_or_else(KernelWork::default, |rows| rows.whole(p))
             }
             KernelPlan::Tile(p) => tile::work(p, stream, from),
-            KernelPlan::Plain(p) => plain(p, stream, &stream.blocks[from]),
+            KernelPlan::Plain(p) => plain(p, stream, &stream.blocks[from..to]),
             // Its work is counted with the contraction.
             KernelPlan::Tiled(_) => KernelWork::default(),
         };
@@ -184,7 +184,8 @@ const EXPANDED: f64 = 16.0;
 pub const TOGETHER: f64 = 4.0;
 
 /// One thread per result, or some. What a block of which little is known reads is an estimate.
-fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
+fn plain(plan: &PlainPlan, stream: &Stream, blocks: &[StreamBlock]) -> KernelWork {
+    let [b, maps @ ..] = blocks else { return KernelWork::default() };
     let results = b.results();
     let each = plan.sharing.map_or(1, |s| s.threads);
     let warps = up(results * each, 32) as f64;
@@ -231,13 +232,24 @@ fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
         work.cached_sectors += touched.sectors * (1.0 - 1.0 / run as f64);
         work.global(touched, false);
     }
-    let bytes = i64::from(stream.buffers[b.write.buffer].dtype.bytes());
+    for (map, access) in maps.iter().flat_map(|map| map.loads().map(move |access| (map, access))) {
+        if access.buffer != b.write.buffer {
+            let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
+            let along = access.dims.contains(&map.iters.len().checked_sub(1));
+            let sectors = if along { up(32 * bytes, SECTOR as i64) as f64 } else { 1.0 };
+            work.global(Touched { instructions: warps, sectors: warps * sectors }, false);
+        }
+    }
+    maps.iter().for_each(|map| work.operations(map, warps, warps, true));
+    let written = maps.last().unwrap_or(b).write.buffer;
+    let bytes = i64::from(stream.buffers[written].dtype.bytes());
     work.global(Touched { instructions: warps, sectors: warps * up(32 * bytes, 32) as f64 }, true);
     // What the innermost loop does not change is computed before it; a short one is expanded.
     let inner = inside(b.iters.len().saturating_sub(1)).max(1) as f64;
     let laps = if inner <= EXPANDED { steps / inner } else { (steps / TOGETHER).ceil() };
     work.operations(b, warps * steps, warps * steps / inner, true);
-    work.overhead = starts(warps, b.loads().count() + 1) + if laps > 1.0 { warps * laps * LAP } else { 0.0 };
+    let buffers = b.loads().count() + maps.iter().map(|map| map.loads().count() - 1).sum::<usize>();
+    work.overhead = starts(warps, buffers + 1) + if laps > 1.0 { warps * laps * LAP } else { 0.0 };
     // The loads of a lap wait for L1 or L2, one lap after the other.
     work.chain = [1.0, laps - 1.0, 0.0, steps * f64::from(b.arithmetic + 4 * b.special).max(1.0)];
     // Lanes of a warp halve what is left step by step; other threads exchange their parts, and read all of them.

@@ -240,6 +240,9 @@ pub struct Sharing {
 pub struct PlainPlan {
     /// Name of the block.
     pub block: String,
+    /// Name of the map that its results go through, where they are in registers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<String>,
     /// Results per block: as many threads, where none share a sum.
     #[serde(rename = "threads")]
     pub results: i64,
@@ -378,7 +381,7 @@ impl KernelPlan {
             KernelPlan::Flat(_) => work.fits_flat(0, count),
             KernelPlan::Row(_) => work.fits_row(0, count),
             KernelPlan::Tile(_) => alone && work.transposed(0).is_some(),
-            KernelPlan::Plain(_) => alone && work.fits_plain(0),
+            KernelPlan::Plain(_) => work.fits_plain(0, count),
             KernelPlan::Tiled(_) => work.contraction(0, count).is_some(),
         }
     }
@@ -389,7 +392,9 @@ impl KernelPlan {
             KernelPlan::Flat(p) => p.blocks.iter().map(String::as_str).collect(),
             KernelPlan::Row(p) => p.blocks.iter().map(String::as_str).collect(),
             KernelPlan::Tile(p) => vec![&p.block],
-            KernelPlan::Plain(p) => vec![&p.block],
+            KernelPlan::Plain(p) => {
+                [Some(&p.block), p.map.as_ref()].into_iter().flatten().map(String::as_str).collect()
+            }
             KernelPlan::Tiled(p) => p.blocks.iter().map(String::as_str).collect(),
         }
     }
@@ -458,7 +463,7 @@ impl KernelPlan {
                     Some(Sharing { threads, lanes: true, .. }) => format!("{threads} neighbouring threads per element"),
                     Some(Sharing { threads, lanes: false, .. }) => format!("{threads} threads per element"),
                 };
-                format!("{}: a plain kernel, {each}, {} threads per block", p.block, self.threads())
+                format!("{}: a plain kernel, {each}, {} threads per block", self.blocks().join(" + "), self.threads())
             }
             KernelPlan::Tiled(p) => format!("{}: {}", p.blocks.join(" + "), p.plan.describe().join("; ")),
         }

@@ -55,9 +55,9 @@ pub(super) fn unscheduled(program: &Program) -> Result<Program, String> {
     soundness::check(&made, &plain).map(|()| made).map_err(|e| e.detail.clone())
 }
 
-/// Blocks of one name with names of their own.
+/// Blocks of one name with names of their own, which are not that of the block around them all.
 fn named_apart(mut program: Program) -> Program {
-    let mut names: BTreeSet<String> = BTreeSet::new();
+    let mut names = BTreeSet::from([program.body.block.name.clone()]);
     tree::each_realize_mut(&mut program.body.block.body, &mut |r| {
         r.block.name = unused(&r.block.name, |name| names.contains(name));
         names.insert(r.block.name.clone());

@@ -348,7 +348,7 @@ impl TermLanguage for StreamTerm {
                 _ => None,
             },
             StreamTerm::Plain { results, state, .. } => {
-                (state.step == Step::Kernel(1) && *results > 0).then_some(**state)
+                (matches!(state.step, Step::Kernel(1 | 2)) && *results > 0).then_some(**state)
             }
             StreamTerm::Steps { steps, vector, state } => {
                 (matches!(state.step, Step::Flat(..)) && *steps > 0 && *vector > 0).then_some(**state)

@@ -444,9 +444,35 @@ impl Stream {
         self.pipeline && block.stores == 1 && reduces && block.places.iter().enumerate().all(first)
     }
 
-    /// Whether a block runs with one thread per element of its result: where no other kernel takes it.
-    pub fn fits_plain(&self, block: usize) -> bool {
-        self.blocks.get(block).is_some_and(|b| matches!(b.kind, BlockKind::Other | BlockKind::Bound))
+    /// Whether blocks run with one thread per element of their result: one that no other kernel takes; or a sum of these, and the map
+    /// of its results.
+    pub fn fits_plain(&self, from: usize, to: usize) -> bool {
+        match self.blocks.get(from..to) {
+            Some([one]) => matches!(one.kind, BlockKind::Other | BlockKind::Bound),
+            Some([sum, map]) => self.maps_sum(sum, map, to),
+            _ => false,
+        }
+    }
+
+    /// Whether a sum is held in a register, and nobody but a map over its elements, which comes next, reads it.
+    fn maps_sum(&self, sum: &StreamBlock, map: &StreamBlock, to: usize) -> bool {
+        let made = sum.write.buffer;
+        let spatial =
+            |b: &StreamBlock| -> Vec<i64> { b.iters.iter().filter(|i| !i.reduce).map(|i| i.extent).collect() };
+        let own = |a: &Access| a.known && a.split.is_none() && a.dims == sum.write.dims;
+        let in_order = sum.write.dims.iter().flatten().copied().eq(0..spatial(sum).len());
+        let of_sum = || map.reads.iter().filter(|read| read.buffer == made);
+        sum.kind == BlockKind::Other
+            && self.holds_sum(sum)
+            && in_order
+            && own(&sum.write)
+            && !self.outlives(made, to)
+            && map.kind == BlockKind::Map
+            && !map.updates
+            && map.stores == 1
+            && spatial(map) == spatial(sum)
+            && of_sum().count() > 0
+            && of_sum().all(own)
     }
 
     /// What blocks `from..to` compute, where they are a contraction by themselves.

@@ -79,6 +79,7 @@ impl KernelPlan {
     ) -> Result<KernelPlan, Incomplete> {
         let names: Vec<String> = stream.blocks.iter().map(|b| b.name.clone()).collect();
         let first = names.first().cloned().unwrap_or_default();
+        let map = names.get(1).cloned();
         let mut flat = FlatPlan { blocks: names.clone(), side_by_side: 1, steps: 1, threads: 1, vector: 1 };
         let mut row = RowPlan {
             blocks: names,
@@ -121,7 +122,7 @@ impl KernelPlan {
                 StreamTerm::Plain { results, sharing, .. } => {
                     let in_order = stream.blocks.iter().any(|b| b.kind == BlockKind::Bound);
                     let (block, results, sharing) = (tile.block, *results, *sharing);
-                    return Ok(KernelPlan::Plain(PlainPlan { block, results, in_order, sharing }));
+                    return Ok(KernelPlan::Plain(PlainPlan { block, map, results, in_order, sharing }));
                 }
                 StreamTerm::Tiled { plan, .. } => {
                     let plan = TiledPlan { blocks: row.blocks, plan: (**plan).clone() };

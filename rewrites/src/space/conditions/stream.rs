@@ -69,8 +69,11 @@ pub enum StreamRefusal {
     RowsApart { buffer: String, side_by_side: i64 },
     #[error("{threads} threads on rows of {along} accesses: {}", StreamCondition::TeamDivides)]
     TeamDivides { threads: i64, along: i64 },
-    #[error("{block} runs plainly only where no other kernel takes it, which one does")]
-    PlainFits { block: String },
+    #[error(
+        "{blocks} make no plain kernel: one block that no other kernel takes does, or a sum that such a block is, with the map over its \
+         elements that alone reads it"
+    )]
+    PlainFits { blocks: String },
     #[error("{blocks} are no contraction by themselves: a sum of products, and a chain of maps after it")]
     Contraction { blocks: String },
     #[error("accesses of {vector} elements are copies to registers: {}", StreamCondition::Pipeline)]
@@ -128,9 +131,9 @@ pub fn flat_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
     unless(stream.fits_flat(from, to), || StreamRefusal::FlatFits { block: names(stream, from, to) })
 }
 
-/// A block is taken by plain kernels only.
-pub fn plain_fits(stream: &Stream, block: usize) -> StreamHeld {
-    unless(stream.fits_plain(block), || StreamRefusal::PlainFits { block: names(stream, block, block + 1) })
+/// Blocks `from..to` are taken by plain kernels only: one, or a sum and the map of its results.
+pub fn plain_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
+    unless(stream.fits_plain(from, to), || StreamRefusal::PlainFits { blocks: names(stream, from, to) })
 }
 
 /// Blocks `from..to` are a contraction by themselves.

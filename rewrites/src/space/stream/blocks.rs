@@ -43,12 +43,15 @@ pub(super) fn others(stream: &Stream) -> usize {
 /// Whether all blocks of a work can be one kernel without tiles.
 pub(super) fn is_kernel(stream: &Stream) -> bool {
     let count = stream.blocks.len();
-    let alone = || stream.transposed(0).is_some() || stream.fits_plain(0);
-    (count == 1 && alone()) || stream.fits_flat(0, count) || stream.fits_row(0, count)
+    (count == 1 && stream.transposed(0).is_some())
+        || stream.fits_plain(0, count)
+        || stream.fits_flat(0, count)
+        || stream.fits_row(0, count)
 }
 
 /// Whether some kernel begins with a block.
 pub(super) fn begins_kernel(stream: &Stream, from: usize) -> bool {
-    let alone = stream.fits_flat(from, from + 1) || stream.transposed(from).is_some() || stream.fits_plain(from);
+    let alone =
+        stream.fits_flat(from, from + 1) || stream.transposed(from).is_some() || stream.fits_plain(from, from + 1);
     alone || (from + 1..=stream.blocks.len()).any(|to| stream.fits_row(from, to))
 }

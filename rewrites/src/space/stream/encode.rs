@@ -124,7 +124,7 @@ fn first_uncovered(stream: &Stream) -> Option<String> {
         if !reached[from] {
             continue;
         }
-        if stream.fits_flat(from, from + 1) || stream.transposed(from).is_some() || stream.fits_plain(from) {
+        if stream.fits_flat(from, from + 1) || stream.transposed(from).is_some() || stream.fits_plain(from, from + 1) {
             reached[from + 1] = true;
         }
         for (to, reached) in reached.iter_mut().enumerate().skip(from + 1) {

@@ -346,10 +346,14 @@ impl<'a> Explorer<'a> {
 
     /// Whether the blocks that are kept, and the next one where it is `with` them, are in one kernel with others, as far as can be
     /// seen from here: they have the rows and columns of the first reduction that there is, or are the first of a contraction, or maps
-    /// over the same elements.
+    /// over the same elements, or a sum and the map of its results.
     fn may_share(&self, work: usize, kept: usize, with: bool) -> bool {
         let stream = &self.works[work];
         if stream.tiled.iter().any(|t| t.from == 0 && t.to > kept) {
+            return true;
+        }
+        // What such a map makes may go into another one.
+        if kept == 1 && stream.fits_plain(0, 2) {
             return true;
         }
         let count = kept + usize::from(with);
@@ -367,7 +371,8 @@ impl<'a> Explorer<'a> {
         let stream = &self.works[work];
         let count = stream.blocks.len();
         let tiled = stream.contraction(0, kept).is_some();
-        (kept == 1 || tiled || stream.row_shape(0, kept).is_some() || stream.fits_flat(0, kept)).then_some(())?;
+        let whole = stream.row_shape(0, kept).is_some() || stream.fits_flat(0, kept) || stream.fits_plain(0, kept);
+        (kept == 1 || tiled || whole).then_some(())?;
         let kernel = stream.first(kept);
         if self.source.only.is_none() && self.takes_rows(work, kept) {
             return None;

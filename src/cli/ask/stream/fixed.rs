@@ -115,7 +115,7 @@ impl Kernel {
                 KernelKind::Rows => stream.fits_row(from, to),
                 KernelKind::Flat => stream.fits_flat(from, to),
                 KernelKind::Tile => to == from + 1 && stream.transposed(from).is_some(),
-                KernelKind::Plain => to == from + 1 && stream.fits_plain(from),
+                KernelKind::Plain => stream.fits_plain(from, to),
                 KernelKind::Tiled => stream.contraction(from, to).is_some(),
             };
             // A word about kernels of one kind says nothing of those that cannot be of it, unless they are named.

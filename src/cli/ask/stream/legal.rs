@@ -78,7 +78,7 @@ pub(super) fn impossible(fixed: &Fixed, streams: &Streams) -> Vec<String> {
                 (some(&|v, block| v.fits_flat(block, block + 1)), "no block of the program is a map over all elements")
             }
             KernelKind::Plain => (
-                some(&|v, block| v.fits_plain(block)),
+                some(&|v, block| v.fits_plain(block, block + 1)),
                 "no block of the program is left to plain kernels: others take them all",
             ),
             KernelKind::Tiled => (
@@ -137,7 +137,7 @@ pub(super) fn broken(fixed: &Fixed, problem: &StreamProblem, gpu: &Descriptor) -
 fn whole(stream: &Stream, (from, to): (usize, usize), out: &mut Vec<String>) {
     let one = to == from + 1;
     let flat = flat_fits(stream, from, to);
-    let other = one && (transposes(stream, from).is_ok() || plain_fits(stream, from).is_ok());
+    let other = one && transposes(stream, from).is_ok() || plain_fits(stream, from, to).is_ok();
     if flat.is_ok() || other {
         return;
     }
@@ -183,16 +183,12 @@ fn of_kernel(
         let kind = match (kernel.implied(), to == from + 1) {
             (Some(KernelKind::Tile), true) => transposes(stream, from),
             (Some(KernelKind::Flat), _) => flat_fits(stream, from, to),
-            (Some(KernelKind::Plain), true) => plain_fits(stream, from),
+            (Some(KernelKind::Plain), _) => plain_fits(stream, from, to),
             (Some(KernelKind::Rows), _) => row_fits(stream, from, to),
             (Some(KernelKind::Tiled), _) => contraction_fits(stream, from, to),
-            (Some(kind @ (KernelKind::Tile | KernelKind::Plain)), false) => Err(StreamRefusal::OneBlock {
-                blocks: names(stream, from, to),
-                kernel: match kind {
-                    KernelKind::Tile => "a transpose",
-                    _ => "a plain kernel",
-                },
-            }),
+            (Some(KernelKind::Tile), false) => {
+                Err(StreamRefusal::OneBlock { blocks: names(stream, from, to), kernel: "a transpose" })
+            }
             (None, _) => Ok(()),
         };
         match kind {

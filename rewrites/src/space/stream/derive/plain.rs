@@ -18,15 +18,24 @@ pub(super) struct PlainNest {
 }
 
 impl Writer<'_> {
-    /// A sum is kept in a register, and stored once: the block that stores it has the nest; threads may share its loops. Else the
-    /// loops of the block itself.
+    /// A sum is kept in a register, and stored once: the block that stores it, or the map that it goes through, has the nest; threads may
+    /// share its loops. Else the loops of the block itself.
     pub(super) fn held_plainly(&mut self, plan: &PlainPlan) -> Option<PlainNest> {
         let b = self.stream.blocks.iter().find(|b| b.name == plan.block && b.kind != BlockKind::Bound)?;
         let block = self.block(&plan.block);
         if self.stream.holds_sum(b) {
-            let written = self.bound("cache_write", [var(&block), json!(0), json!("local")], "written");
-            // The copy has a loop per dimension of the buffer, those of one element too.
-            let dimensions = b.write.dims.len() - usize::from(b.write.split.is_some());
+            let map = plan.map.as_ref().and_then(|map| self.stream.blocks.iter().find(|b| b.name == *map));
+            let (written, dimensions) = match map {
+                Some(map) => {
+                    self.call("set_scope", [var(&block), json!(0), json!("local")]);
+                    (self.block(&map.name), map.iters.len())
+                }
+                // The copy has a loop per dimension of the buffer, those of one element too.
+                None => {
+                    let written = self.bound("cache_write", [var(&block), json!(0), json!("local")], "written");
+                    (written, b.write.dims.len() - usize::from(b.write.split.is_some()))
+                }
+            };
             let parallel = self.loops(&written, dimensions);
             self.call("compute_at", [var(&block), var(&parallel[dimensions - 1]), json!(true)]);
             let mut tag = "threadIdx.x";

@@ -29,8 +29,8 @@ impl Rule<StreamTerm> for Kernels {
         let flat = stream.same_elements(0, end) && engine.holds(StreamCondition::FlatFits, flat_fits(stream, 0, end));
         let rows =
             stream.row_shape(0, end).is_some() && engine.holds(StreamCondition::RowFits, row_fits(stream, 0, end));
-        let alone = || transposes(stream, 0).is_ok() || plain_fits(stream, 0).is_ok();
-        if !(flat || rows || engine.menu.tiled.contains_key(&kernel) || (one && alone())) {
+        let tile = || one && transposes(stream, 0).is_ok();
+        if !(flat || rows || engine.menu.tiled.contains_key(&kernel) || tile() || plain_fits(stream, 0, end).is_ok()) {
             return;
         }
         let body = engine.nest(StreamState { work: kernel, step: Step::Kernel(at.kept) });

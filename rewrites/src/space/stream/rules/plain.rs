@@ -1,5 +1,5 @@
 //! A plain kernel: `fuse`, `split` and `bind` of a block's spatial loops, for blocks that no other kernel takes. Of a sum, threads may
-//! share a loop (`split`, `bind`).
+//! share a loop (`split`, `bind`), and a map of its results may be in the same kernel (`compute_at` of the sum).
 use super::engine::Engine;
 use crate::space::conditions::stream::{plain_fits, shared_loop, threads_fit};
 use crate::space::stream::StreamCondition;
@@ -8,7 +8,7 @@ use satune_ir::term::stream::{BlockKind, Sharing, Step, StreamState, StreamTerm}
 
 /// `kernel = plain t`, `kernel = plain t shared by s`.
 ///
-/// Side conditions: no other kernel takes the block; a block of threads has no more than it may; a sum has a loop to share.
+/// Side conditions: no other kernel takes the block; a map is over the elements of the sum, which it alone reads; a block of threads has no more than it may; a sum has a loop to share.
 pub struct Plain;
 
 impl Rule<StreamTerm> for Plain {
@@ -17,9 +17,9 @@ impl Rule<StreamTerm> for Plain {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Kernel(1)) = (node, state.step) else { return };
+        let (StreamTerm::Nest(_), Step::Kernel(blocks)) = (node, state.step) else { return };
         let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
-        if plain_fits(stream, 0).is_err() {
+        if plain_fits(stream, 0, usize::from(blocks)).is_err() {
             return;
         }
         let block = &stream.blocks[0];
