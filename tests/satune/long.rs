@@ -125,5 +125,9 @@ fn maps_after_a_product_that_double_its_sums_too_often_are_kernels_of_their_own(
         let body = body.replace("MAPS", allocated) + maps;
         executed(&script("A: 128, 32 float32; B: 32, 64 float32; O: 128, 64 float32", &body), "h200", 1)
     };
-    assert_eq!((kernels(&of(3)), kernels(&of(8)) > 1), (1, true));
+    assert_eq!(kernels(&of(3)), 1);
+    // A small one may have them in a plain kernel, which adds up first.
+    let many = of(8);
+    let plain = many["candidates"][0]["plan"]["kernels"][0]["Plain"].is_object();
+    assert!(kernels(&many) > 1 || plain, "{many}");
 }

@@ -36,9 +36,9 @@ pub enum StreamRefusal {
     #[error("{threads} threads are less than a warp: such take a row's {columns} elements at once, one access of {columns} / {threads} each")]
     ShortRow { threads: i64, columns: i64 },
     #[error(
-        "{threads} threads with {vector} elements each are a part of a warp, which takes rows of fewer than {} elements, some for each \
-         thread; these have {columns}",
-        2 * WARP * .vector
+        "{threads} threads with {vector} elements each are a part of a warp, which takes rows of {} to {} elements; these have {columns}",
+        (.threads - 1).saturating_mul(*.vector) + 1,
+        PART_LAPS.saturating_mul(*.threads).saturating_mul(*.vector).min(2 * WARP * .vector - 1)
     )]
     PartOfWarp { threads: i64, vector: i64, columns: i64 },
     #[error("{threads} threads for each of {side_by_side} rows are {}: no whole warps", .threads.saturating_mul(*.side_by_side))]
@@ -202,9 +202,14 @@ pub fn whole_warps(threads: i64, side_by_side: i64) -> StreamHeld {
     unless(whole, || StreamRefusal::WholeWarps { threads, side_by_side })
 }
 
-/// A part of a warp takes a row of a row kernel where a whole one would have lanes without elements, and all of its threads have some.
+/// Most accesses of a thread along a row that a part of a warp takes: of longer ones more threads have as little left over.
+const PART_LAPS: i64 = 8;
+
+/// A part of a warp takes a row of a row kernel where a whole one would have lanes without elements, and all of its threads have some,
+/// a few each.
 pub fn part_team(threads: i64, vector: i64, columns: i64) -> StreamHeld {
-    let short = columns < 2 * WARP * vector && (threads - 1).saturating_mul(vector) < columns;
+    let team = threads.saturating_mul(vector);
+    let short = columns < 2 * WARP * vector && team - vector < columns && columns <= PART_LAPS * team;
     unless(!part_of_warp(threads) || short, || StreamRefusal::PartOfWarp { threads, vector, columns })
 }
 

@@ -5,7 +5,7 @@ use super::blocks::{begins_kernel, is_kernel, only_plainly, others, MOST_BLOCKS}
 use super::programs::Programs;
 use super::steps::{calls, calls_of, cascade, touched, Split};
 use super::StreamMenu;
-use crate::space::conditions::stream::{no_idle_warp, part_team};
+use crate::space::conditions::stream::{no_idle_warp, part_team, whole_warps};
 use crate::space::nests::{parts, times_loaded};
 use satune_ir::term::stream::{
     Become, BlockKind, Choices, How, Inlining, KernelPlan, Point, RowParts, Stream, StreamBlock, StreamPlan, Streams,
@@ -42,7 +42,7 @@ const BOUNDS: [Bounds; 8] = [
 const MOST_AGAIN: usize = 255;
 /// Most blocks of all works together, and about the most e-nodes of kernels of several blocks: what it takes to look at a space.
 const MOST_IN_WORKS: usize = 40_000;
-const MOST_NODES: usize = 128_000;
+const MOST_NODES: usize = 144_000;
 
 impl Bounds {
     /// What is not looked at, for people; `again` where a block was not inlined because of these bounds, `gone` where one was, `joined`
@@ -664,7 +664,8 @@ fn size(kernel: &Stream) -> usize {
     let taken = |t: i64, v: i64| no_idle_warp(t, v, shape.columns).and(part_team(t, v, shape.columns)).is_ok();
     let threads = || menu.threads.iter().chain(&menu.part_threads);
     let columns = vectors.flat_map(|v| threads().filter(move |t| taken(**t, *v)));
-    let teams = 2 * menu.side_by_side.len() * columns.count();
+    let sides = |t: i64| menu.side_by_side.iter().filter(|y| whole_warps(t, **y).is_ok()).count();
+    let teams = 2 * columns.map(|t| sides(*t)).sum::<usize>();
     let held = kernel.rows_held(true);
     let places = |block: usize| {
         let live = held.iter().filter(|row| (row.first..=row.last).contains(&block));
