@@ -37,8 +37,8 @@ pub enum StreamRefusal {
     ShortRow { threads: i64, columns: i64 },
     #[error(
         "{threads} threads with {vector} elements each are a part of a warp, which takes rows of {} to {} elements; these have {columns}",
-        (.threads - 1).saturating_mul(*.vector) + 1,
-        PART_LAPS.saturating_mul(*.threads).saturating_mul(*.vector).min(2 * WARP * .vector - 1)
+        part_rows(*.threads, *.vector).0,
+        part_rows(*.threads, *.vector).1
     )]
     PartOfWarp { threads: i64, vector: i64, columns: i64 },
     #[error("{threads} threads for each of {side_by_side} rows are {}: no whole warps", .threads.saturating_mul(*.side_by_side))]
@@ -205,11 +205,18 @@ pub fn whole_warps(threads: i64, side_by_side: i64) -> StreamHeld {
 /// Most accesses of a thread along a row that a part of a warp takes: of longer ones more threads have as little left over.
 const PART_LAPS: i64 = 8;
 
+/// The shortest and the longest rows of a part of a warp.
+fn part_rows(threads: i64, vector: i64) -> (i64, i64) {
+    let team = threads.saturating_mul(vector);
+    let twice = vector.saturating_mul(2 * WARP);
+    (team.saturating_sub(vector).saturating_add(1), team.saturating_mul(PART_LAPS).min(twice.saturating_sub(1)))
+}
+
 /// A part of a warp takes a row of a row kernel where a whole one would have lanes without elements, and all of its threads have some,
 /// a few each.
 pub fn part_team(threads: i64, vector: i64, columns: i64) -> StreamHeld {
-    let team = threads.saturating_mul(vector);
-    let short = columns < 2 * WARP * vector && team - vector < columns && columns <= PART_LAPS * team;
+    let (least, most) = part_rows(threads, vector);
+    let short = (least..=most).contains(&columns);
     unless(!part_of_warp(threads) || short, || StreamRefusal::PartOfWarp { threads, vector, columns })
 }
 
