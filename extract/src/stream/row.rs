@@ -124,11 +124,11 @@ impl<'a> Rows<'a> {
         self.shape.rows as f64 * self.warps().min(1.0)
     }
 
-    /// Accesses along all rows to an element for each of the columns.
-    fn along_rows(&self, b: &StreamBlock, access: &Access) -> Option<Touched> {
-        let short = self.short()?;
+    /// Accesses along all rows to an element for each of the columns; `long` are those where a row has whole warps.
+    fn along_rows(&self, b: &StreamBlock, access: &Access, long: impl FnOnce() -> Touched) -> Touched {
+        let Some(short) = self.short() else { return long() };
         let places = Places::of(b, access, self.shape.row_iters);
-        Some(short.touched(self.shape.columns, self.vector, self.bytes(access.buffer), &places))
+        short.touched(self.shape.columns, self.vector, self.bytes(access.buffer), &places)
     }
 
     /// Accesses to a value of each row.
@@ -243,9 +243,10 @@ impl<'a> Rows<'a> {
         let (copied, times) = match form {
             AccessForm::PerColumn => (rows(1, shape.columns, chunk, bytes), self.block_count()),
             _ => {
-                let reads = || self.blocks.iter().flat_map(|b| b.reads.iter().map(move |a| (b, a)));
-                let short = reads().find(|(_, a)| a.buffer == buffer).and_then(|(b, a)| self.along_rows(b, a));
-                (short.unwrap_or_else(|| rows(shape.rows, shape.columns, chunk, bytes)), 1.0)
+                let mut reads = self.blocks.iter().flat_map(|b| b.reads.iter().map(move |a| (b, a)));
+                let long = || rows(shape.rows, shape.columns, chunk, bytes);
+                let read = reads.find(|(_, a)| a.buffer == buffer);
+                (read.map_or_else(long, |(b, a)| self.along_rows(b, a, long)), 1.0)
             }
         };
         let copied = copied.times(times);
@@ -302,8 +303,7 @@ impl<'a> Rows<'a> {
                     latency = latency.max(1);
                 }
                 (AccessForm::Full, RowPlace::Global) => {
-                    let all = || self.row_reads(b, access, shape.rows);
-                    work.global(self.along_rows(b, access).unwrap_or_else(all), false);
+                    work.global(self.along_rows(b, access, || self.row_reads(b, access, shape.rows)), false);
                     if before {
                         work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
                     }
@@ -312,13 +312,13 @@ impl<'a> Rows<'a> {
                 (AccessForm::SharedRow, _) => {
                     // Rows that others have read, too, come from L2.
                     let (different, times) = distinct_rows(b, access, shape.row_iters);
-                    let all = || self.row_reads(b, access, different).times(times);
-                    work.global(self.along_rows(b, access).unwrap_or_else(all), false);
+                    let long = || self.row_reads(b, access, different).times(times);
+                    work.global(self.along_rows(b, access, long), false);
                     latency = latency.max(if times > 1.0 { 2 } else { 3 });
                 }
                 (AccessForm::PerColumn, RowPlace::Global) => {
-                    let all = || rows(1, shape.columns, chunk, bytes).times(rows_all);
-                    work.global(self.along_rows(b, access).unwrap_or_else(all), false);
+                    let long = || rows(1, shape.columns, chunk, bytes).times(rows_all);
+                    work.global(self.along_rows(b, access, long), false);
                     latency = latency.max(2);
                 }
                 (AccessForm::PerRow, _) if made => {}
@@ -393,8 +393,8 @@ impl<'a> Rows<'a> {
         match b.form(&b.write, shape.row_iters) {
             AccessForm::Full => {
                 if to_memory {
-                    let all = || rows(shape.rows, shape.columns, chunk, bytes);
-                    work.global(self.along_rows(b, &b.write).unwrap_or_else(all), true);
+                    let long = || rows(shape.rows, shape.columns, chunk, bytes);
+                    work.global(self.along_rows(b, &b.write, long), true);
                 }
                 if !last && place(b.write.buffer) == RowPlace::Shared {
                     self.in_shared(&mut work, (b.write.buffer, AccessForm::Full), self.along(), true);

@@ -116,11 +116,11 @@ impl Holder<'_> {
             return Stmt::For(For { body: self.stmt(&l.body).into(), ..l.clone() });
         }
         let mut before = Vec::new();
-        let mut of_data = |this: &mut Holder<'_>, e: &Expr| match Linear::of_expr(e, &this.ranges) {
+        let mut number_of = |this: &mut Holder<'_>, e: &Expr| match Linear::of_expr(e, &this.ranges) {
             Some(_) => e.clone(),
             None => this.hold(e, &mut before),
         };
-        let (min, steps) = (of_data(self, &l.min), of_data(self, &l.extent));
+        let (min, steps) = (number_of(self, &l.min), number_of(self, &l.extent));
         let number = Expr::Var(l.var.clone());
         let value = Expr::Binary(BinOp::Add, min.clone().into(), number.clone().into());
         let from = match min {
