@@ -52,7 +52,7 @@ pub struct Descriptor {
     pub l2_bytes: u64,
     /// L2 bytes per clock for the chip.
     pub l2_bytes_per_clock: f64,
-    /// L1 bytes per clock for a multiprocessor.
+    /// Bytes per clock with which L1 of a multiprocessor is filled.
     pub l1_bytes_per_clock: f64,
     /// DRAM, GB/s, nominal.
     pub dram_nominal_gbs: f64,

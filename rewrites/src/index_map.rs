@@ -10,7 +10,6 @@ use std::sync::Arc;
 mod layout;
 mod swizzle;
 
-pub(crate) use layout::value_of;
 pub use layout::{MapError, MappedBox};
 
 /// Deepest nesting of a map's text; deeper text is refused instead of exhausting the stack.

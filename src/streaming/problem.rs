@@ -147,7 +147,8 @@ impl StreamProblem {
             KernelPlan::Plain(PlainPlan {
                 block: b.name.clone(),
                 map: None,
-                results: 256,
+                teams: 256,
+                vector: 1,
                 in_order: false,
                 sharing: None,
             })

@@ -1,11 +1,10 @@
 //! Counts of what the kernels of a streaming plan do. Sectors of global memory equal the simulator's, by a test; what
 //! registers and compilers decide (arithmetic, address computation) is estimated.
 use super::accesses::{rows, Places, ShortRows, Touched};
-use super::counts::{distinct_rows, starts, up, Edge, Kept, KernelWork, EXCHANGE, KEPT, LAP, LEAVE};
+use super::counts::{distinct_rows, starts, up, Edge, Kept, KernelWork, KEPT, LEAVE};
 use super::row::Rows;
-use super::tile;
-use satune_ir::machine::SECTOR;
-use satune_ir::term::stream::{Access, FlatPlan, KernelPlan, PlainPlan, Stream, StreamBlock, StreamPlan, Streams};
+use super::{plain, tile};
+use satune_ir::term::stream::{Access, FlatPlan, KernelPlan, Stream, StreamBlock, StreamPlan, Streams};
 use std::collections::BTreeSet;
 
 /// Of each buffer that the blocks share with others of the program: what is touched from its last use before to here, and from
@@ -78,7 +77,7 @@ impl Passing {
                 Rows::of(p, stream, (from, to)).map_or_else(KernelWork::default, |rows| rows.whole(p))
             }
             KernelPlan::Tile(p) => tile::work(p, stream, from),
-            KernelPlan::Plain(p) => plain(p, stream, &stream.blocks[from..to]),
+            KernelPlan::Plain(p) => plain::work(p, stream, &stream.blocks[from..to]),
             // Its work is counted with the contraction.
             KernelPlan::Tiled(_) => KernelWork::default(),
         };
@@ -170,102 +169,5 @@ fn flat(plan: &FlatPlan, stream: &Stream, (from, to): (usize, usize)) -> KernelW
     let updates = maps.iter().filter(|b| b.updates).count();
     work.held_registers = plan.steps * plan.vector * (loads - updates + maps.len()) as i64;
     work.chain = [1.0, 0.0, 0.0, 8.0 * maps.len() as f64];
-    work
-}
-
-/// Sectors of a warp's access of which nothing is known but that it is to neighbouring elements, or to others nearby
-/// (estimate).
-const UNKNOWN_SECTORS: f64 = 8.0;
-
-/// Most steps of a loop that compilers expand (estimate).
-const EXPANDED: f64 = 16.0;
-/// Steps of a longer loop, or of any that is left to them, that they expand together: NVRTC 13.0 expands a loop over loads by
-/// four or eight.
-pub const TOGETHER: f64 = 4.0;
-
-/// One thread per result, or some. What a block of which little is known reads is an estimate.
-fn plain(plan: &PlainPlan, stream: &Stream, blocks: &[StreamBlock]) -> KernelWork {
-    let [b, maps @ ..] = blocks else { return KernelWork::default() };
-    let results = b.results();
-    let each = plan.sharing.map_or(1, |s| s.threads);
-    let warps = up(results * each, 32) as f64;
-    let of_one = |i: usize| {
-        if plan.sharing.is_some_and(|s| s.iter == i) {
-            up(b.iters[i].extent, each)
-        } else {
-            b.iters[i].extent
-        }
-    };
-    // Values that a thread adds up, in the loops from `from` on.
-    let inside = |from: usize| -> i64 { (from..b.iters.len()).filter(|i| b.iters[*i].reduce).map(of_one).product() };
-    let steps = inside(0) as f64;
-    // A sum is held, and its threads follow the elements that are written, or those that are added up.
-    let last = b.write.dims.iter().rev().flatten().next().copied().filter(|_| b.sums);
-    let along = plan.sharing.filter(|s| s.lanes).map(|s| s.iter);
-    let lane = along.or(last).or_else(|| b.iters.iter().rposition(|i| !i.reduce));
-    let innermost = b.iters.iter().rposition(|i| i.reduce);
-    let mut work = KernelWork { blocks: up(results, plan.results) as f64, ..KernelWork::default() };
-    for access in b.loads() {
-        let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
-        let known = access.known;
-        let sectors = match access.dims.iter().position(|d| lane.is_some() && *d == lane) {
-            Some(at) if known => {
-                let below = access.dims[at + 1..].iter().flatten().map(|i| b.iters[*i].extent);
-                up(32 * bytes * below.fold(1, i64::saturating_mul), SECTOR as i64).min(32) as f64
-            }
-            None if known => 1.0,
-            Some(at) if at + 1 == access.dims.len() => up(32 * bytes, SECTOR as i64) as f64,
-            _ => UNKNOWN_SECTORS,
-        };
-        // What the innermost loops do not move on in is loaded before them. What the innermost one goes along is in L1, sector by sector.
-        let used = access.dims.iter().flatten().max().map_or(0, |last| last + 1);
-        let times = warps * if known { steps / inside(used).max(1) as f64 } else { steps };
-        let touched = Touched { instructions: times, sectors: times * sectors };
-        let ends = |iter: Option<usize>| known && access.dims.last() == Some(&iter) && iter != lane;
-        // So do the neighbouring results of a block.
-        let run = if ends(innermost) {
-            inside(b.iters.len() - 1)
-        } else {
-            last.filter(|_| ends(last)).map_or(1, |i| b.iters[i].extent.min(plan.results))
-        };
-        let run = run.clamp(1, SECTOR as i64 / bytes);
-        work.cached_sectors += touched.sectors * (1.0 - 1.0 / run as f64);
-        work.global(touched, false);
-    }
-    for (map, access) in maps.iter().flat_map(|map| map.loads().map(move |access| (map, access))) {
-        if access.buffer != b.write.buffer {
-            let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
-            let along = access.dims.contains(&map.iters.len().checked_sub(1));
-            let sectors = if along { up(32 * bytes, SECTOR as i64) as f64 } else { 1.0 };
-            work.global(Touched { instructions: warps, sectors: warps * sectors }, false);
-        }
-    }
-    maps.iter().for_each(|map| work.operations(map, warps, warps, true));
-    let written = maps.last().unwrap_or(b).write.buffer;
-    let bytes = i64::from(stream.buffers[written].dtype.bytes());
-    work.global(Touched { instructions: warps, sectors: warps * up(32 * bytes, 32) as f64 }, true);
-    // What the innermost loop does not change is computed before it; a short one is expanded.
-    let inner = inside(b.iters.len().saturating_sub(1)).max(1) as f64;
-    let laps = if inner <= EXPANDED { steps / inner } else { (steps / TOGETHER).ceil() };
-    work.operations(b, warps * steps, warps * steps / inner, true);
-    let buffers = b.loads().count() + maps.iter().map(|map| map.loads().count() - 1).sum::<usize>();
-    work.overhead = starts(warps, buffers + 1) + if laps > 1.0 { warps * laps * LAP } else { 0.0 };
-    // The loads of a lap wait for L1 or L2, one lap after the other.
-    work.chain = [1.0, laps - 1.0, 0.0, steps * f64::from(b.arithmetic + 4 * b.special).max(1.0)];
-    // Lanes of a warp halve what is left step by step; other threads exchange their parts, and read all of them.
-    let parts = if plan.sharing.is_some_and(|s| s.lanes) { each / 32 } else { each };
-    if along.is_some() {
-        work.shuffles += 5.0 * warps;
-        work.arithmetic += 5.0 * warps;
-        work.chain[3] += 5.0 * 6.0;
-    }
-    if parts > 1 {
-        work.barriers += warps;
-        work.shared(warps, 4, true);
-        work.shared(warps * parts as f64, 4, false);
-        work.arithmetic += warps * parts as f64;
-        work.overhead += EXCHANGE * warps;
-        work.chain[2] += parts as f64;
-    }
     work
 }

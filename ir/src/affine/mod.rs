@@ -19,6 +19,51 @@ pub fn constant(e: &Expr) -> Option<i64> {
     }
 }
 
+/// The value of an integer expression where variables have these values. None where it overflows or cannot be computed.
+pub fn value_of(e: &Expr, at: &dyn Fn(VarId) -> Option<i64>) -> Option<i64> {
+    match e {
+        Expr::Int(v, _) => Some(*v),
+        Expr::Var(v) => at(v.id),
+        Expr::Binary(op, a, b) => {
+            let (a, b) = (value_of(a, at)?, value_of(b, at)?);
+            match op {
+                BinOp::Add => a.checked_add(b),
+                BinOp::Sub => a.checked_sub(b),
+                BinOp::Mul => a.checked_mul(b),
+                // Python's division rounds to minus infinity, which for a positive divisor is Euclid's.
+                BinOp::FloorDiv if b > 0 => Some(a.div_euclid(b)),
+                BinOp::FloorMod if b > 0 => Some(a.rem_euclid(b)),
+                BinOp::Div | BinOp::TruncDiv => a.checked_div(b),
+                BinOp::TruncMod => a.checked_rem(b),
+                BinOp::Min => Some(a.min(b)),
+                BinOp::Max => Some(a.max(b)),
+                BinOp::BitAnd => Some(a & b),
+                BinOp::BitOr => Some(a | b),
+                BinOp::BitXor => Some(a ^ b),
+                BinOp::Shl if (0..32).contains(&b) => a.checked_mul(1 << b),
+                BinOp::Shr if (0..32).contains(&b) => Some(a >> b),
+                BinOp::Eq => Some(i64::from(a == b)),
+                BinOp::Ne => Some(i64::from(a != b)),
+                BinOp::Lt => Some(i64::from(a < b)),
+                BinOp::Le => Some(i64::from(a <= b)),
+                BinOp::Gt => Some(i64::from(a > b)),
+                BinOp::Ge => Some(i64::from(a >= b)),
+                BinOp::And => Some(i64::from(a != 0 && b != 0)),
+                BinOp::Or => Some(i64::from(a != 0 || b != 0)),
+                _ => None,
+            }
+        }
+        Expr::Select { cond, then, otherwise, .. } => {
+            let taken = if value_of(cond, at)? != 0 { then } else { otherwise };
+            value_of(taken, at)
+        }
+        Expr::Not(a) => Some(i64::from(value_of(a, at)? == 0)),
+        Expr::Cast(DType::I64, a) => value_of(a, at),
+        Expr::Cast(DType::I32, a) => value_of(a, at).filter(|v| i32::try_from(*v).is_ok()),
+        _ => None,
+    }
+}
+
 impl Buffer {
     /// The shape in numbers; none where an extent is no constant.
     pub fn extents(&self) -> Option<Vec<i64>> {

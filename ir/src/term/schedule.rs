@@ -235,7 +235,7 @@ pub struct Sharing {
     pub lanes: bool,
 }
 
-/// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x); what it reduces over one value after the other, or shared out.
+/// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x, vector); what it reduces over one value after the other, or shared out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PlainPlan {
     /// Name of the block.
@@ -243,9 +243,12 @@ pub struct PlainPlan {
     /// Name of the map that its results go through, where they are in registers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<String>,
-    /// Results per block: as many threads, where none share a sum.
+    /// Threads of a block, or teams of those that share a sum; each has `vector` results.
     #[serde(rename = "threads")]
-    pub results: i64,
+    pub teams: i64,
+    /// Results of a thread, side by side along the last dimension of what is written.
+    #[serde(default = "whole", skip_serializing_if = "is_whole")]
+    pub vector: i64,
     /// Whether it is a nest that is bound in the source, whose statements run in their order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_order: bool,
@@ -350,6 +353,13 @@ pub struct TilePlan {
     pub pad: i64,
 }
 
+impl PlainPlan {
+    /// Results of a block.
+    pub fn results(&self) -> i64 {
+        self.teams * self.vector
+    }
+}
+
 impl RowPlan {
     /// Where a buffer is held; global where nothing is decided.
     pub fn place(&self, buffer: &str) -> RowPlace {
@@ -369,7 +379,7 @@ impl KernelPlan {
             KernelPlan::Flat(p) => p.threads * p.side_by_side,
             KernelPlan::Row(p) => p.threads * p.side_by_side,
             KernelPlan::Tile(p) => p.threads,
-            KernelPlan::Plain(p) => p.results * p.sharing.map_or(1, |s| s.threads),
+            KernelPlan::Plain(p) => p.teams * p.sharing.map_or(1, |s| s.threads),
             KernelPlan::Tiled(p) => p.plan.threads().into(),
         }
     }
@@ -406,7 +416,7 @@ impl KernelPlan {
             KernelPlan::Row(p) if p.rows_per_block() == 1 => "1 row".into(),
             KernelPlan::Row(p) => format!("{} rows", p.rows_per_block()),
             KernelPlan::Tile(p) => format!("{0}x{0}", p.side),
-            KernelPlan::Plain(p) => format!("{} {}", p.results, if p.in_order { "in order" } else { "plain" }),
+            KernelPlan::Plain(p) => format!("{} {}", p.results(), if p.in_order { "in order" } else { "plain" }),
             KernelPlan::Tiled(p) => p.plan.summary().volume(),
         }
     }
@@ -455,10 +465,11 @@ impl KernelPlan {
                 p.block, p.side, p.pad, p.threads, p.vector
             ),
             KernelPlan::Plain(p) if p.in_order => {
-                format!("{}: its statements in order, {} threads per block", p.block, p.results)
+                format!("{}: its statements in order, {} threads per block", p.block, p.teams)
             }
             KernelPlan::Plain(p) => {
                 let each = match p.sharing {
+                    None if p.vector > 1 => format!("{} neighbouring elements of its result per thread", p.vector),
                     None => "one thread per element of its result".into(),
                     Some(Sharing { threads, lanes: true, .. }) => format!("{threads} neighbouring threads per element"),
                     Some(Sharing { threads, lanes: false, .. }) => format!("{threads} threads per element"),

@@ -6,6 +6,7 @@ use super::IndexMap;
 use crate::arith::{add, constant, int, Domains};
 use crate::iter_map;
 use crate::linear::{Interval, Linear};
+use satune_ir::affine::value_of;
 use satune_ir::{visit, BinOp, DType, Expr, Range, Var, VarId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -311,34 +312,6 @@ impl Iterator for Odometer<'_> {
 /// The value of an output at an index. None where it overflows or cannot be computed.
 fn value(e: &Expr, at: &[i64]) -> Option<i64> {
     value_of(e, &|id| at.get(id.0 as usize).copied())
-}
-
-/// The value of an integer expression where variables have these values. None where it overflows or cannot be computed.
-pub(crate) fn value_of(e: &Expr, at: &dyn Fn(VarId) -> Option<i64>) -> Option<i64> {
-    match e {
-        Expr::Int(v, _) => Some(*v),
-        Expr::Var(v) => at(v.id),
-        Expr::Binary(op, a, b) => {
-            let (a, b) = (value_of(a, at)?, value_of(b, at)?);
-            match op {
-                BinOp::Add => a.checked_add(b),
-                BinOp::Sub => a.checked_sub(b),
-                BinOp::Mul => a.checked_mul(b),
-                // Python's division rounds to minus infinity, which for a positive divisor is Euclid's.
-                BinOp::FloorDiv if b > 0 => Some(a.div_euclid(b)),
-                BinOp::FloorMod if b > 0 => Some(a.rem_euclid(b)),
-                BinOp::Min => Some(a.min(b)),
-                BinOp::Max => Some(a.max(b)),
-                BinOp::BitAnd => Some(a & b),
-                BinOp::BitOr => Some(a | b),
-                BinOp::BitXor => Some(a ^ b),
-                BinOp::Shl if (0..32).contains(&b) => a.checked_mul(1 << b),
-                BinOp::Shr if (0..32).contains(&b) => Some(a >> b),
-                _ => None,
-            }
-        }
-        _ => None,
-    }
 }
 
 impl MappedBox {

@@ -154,6 +154,8 @@ fn function(name: &str) -> u32 {
 pub(super) struct Issuing<'e> {
     buffers: &'e [Buffer],
     varies: &'e dyn Fn(&Expr) -> bool,
+    /// Whether what is stored adds to a sum, to which a product is added by a multiply-add.
+    sums: bool,
     seen: HashSet<Expr>,
     /// Of what varies within a row, and of the rest.
     pub all: [Issued; 2],
@@ -162,8 +164,8 @@ pub(super) struct Issuing<'e> {
 }
 
 impl<'e> Issuing<'e> {
-    pub fn of(buffers: &'e [Buffer], varies: &'e dyn Fn(&Expr) -> bool) -> Issuing<'e> {
-        Issuing { buffers, varies, seen: HashSet::new(), all: [Issued::default(); 2], parts: Vec::new() }
+    pub fn of(buffers: &'e [Buffer], sums: bool, varies: &'e dyn Fn(&Expr) -> bool) -> Issuing<'e> {
+        Issuing { buffers, varies, sums, seen: HashSet::new(), all: [Issued::default(); 2], parts: Vec::new() }
     }
 
     /// A value that is stored: two of 16 bits are rounded by one instruction.
@@ -193,6 +195,9 @@ impl<'e> Issuing<'e> {
             (Some(Unit::MultiplyAdd), Expr::Binary(BinOp::Add | BinOp::Sub | BinOp::Mul, ..)) if to == DType::F16 => {
                 part.halves += 1;
                 part.pairs -= 1;
+                if self.sums && stored {
+                    self.fuse(e, &mut inside);
+                }
             }
             (Some(by), _) => {
                 match (by, e) {
@@ -211,18 +216,8 @@ impl<'e> Issuing<'e> {
                         round(part, kind, stored);
                     }
                 }
-                // A product that is added is part of the multiply-add.
-                if let Expr::Binary(BinOp::Add | BinOp::Sub, a, b) = e {
-                    let product = [a, b].into_iter().find(|x| {
-                        matches!(***x, Expr::Binary(BinOp::Mul | BinOp::Div, ..))
-                            && unit(x, self.buffers) == Some(Unit::MultiplyAdd)
-                            && to == DType::F32
-                            && (self.varies)(x) == (self.varies)(e)
-                    });
-                    if let Some(product) = product.filter(|x| self.seen.insert((***x).clone())) {
-                        inside.retain(|x| !std::ptr::eq(*x, &**product));
-                        inside.extend(operands(product));
-                    }
+                if to == DType::F32 {
+                    self.fuse(e, &mut inside);
                 }
             }
         }
@@ -231,6 +226,20 @@ impl<'e> Issuing<'e> {
             self.parts.push((e.clone(), varies, own));
         }
         inside.into_iter().for_each(|x| self.value(x, false));
+    }
+
+    /// A product that is added is part of the multiply-add: its operands are those of the sum.
+    fn fuse<'x>(&mut self, e: &'x Expr, inside: &mut Vec<&'x Expr>) {
+        let Expr::Binary(BinOp::Add | BinOp::Sub, a, b) = e else { return };
+        let product = [a, b].into_iter().find(|x| {
+            matches!(***x, Expr::Binary(BinOp::Mul | BinOp::Div, ..))
+                && unit(x, self.buffers) == Some(Unit::MultiplyAdd)
+                && (self.varies)(x) == (self.varies)(e)
+        });
+        if let Some(product) = product.filter(|x| self.seen.insert((***x).clone())) {
+            inside.retain(|x| !std::ptr::eq(*x, &**product));
+            inside.extend(operands(product));
+        }
     }
 }
 

@@ -6,9 +6,9 @@
 //!   .. W[v, u, 4 * (x % 8) + y % 8 // 2, 4 * (y // 8) + x // 8 * 2 + y % 2] ..                                ->    .. W[v * 16 + x, u * 16 + y] ..
 //! ```
 //! Which bits of a lane and of a register are which of a row and a column is read from one access, and has to hold for all.
-use crate::index_map::value_of;
 use crate::tree::{self, has_blocks};
 use crate::views::renamed;
+use satune_ir::affine::value_of;
 use satune_ir::affine::{constant, index_type, int};
 use satune_ir::layout;
 use satune_ir::{visit, BinOp, BufferId, Expr, IterVar, Program, Stmt, Var, VarId};

@@ -20,7 +20,6 @@ use super::lanes::as_matrices;
 use super::nests::{is_fixed, misdeclared, nest_of, nest_over, parts, touches, unused};
 use crate::arith::Domains;
 use crate::compute_inline::compute_inline;
-use crate::index_map::value_of;
 use crate::intrinsics::described;
 use crate::iter_map;
 use crate::linear::{all, conjuncts, Linear};
@@ -28,6 +27,7 @@ use crate::schedule::Schedule;
 use crate::tree::{self, child_realizes, has_blocks};
 use crate::{regions, soundness, views};
 use satune_ir::affine::simplify::{decided, simplified};
+use satune_ir::affine::value_of;
 use satune_ir::affine::{constant, int};
 use satune_ir::{
     fields, visit, BinOp, Block, BlockId, BufferId, DType, Expr, IterKind, IterVar, Program, Range, Stmt, VarId,

@@ -15,6 +15,7 @@ use super::roles::{Consumer, Ring};
 use super::sent::Sent;
 use super::tensor_memory::{is_tensor, Sums};
 use super::tma::Tiles;
+use super::vector::InRegisters;
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
 use crate::lower::index::{self, add, all, c, div, minus, mul, rem, scaled};
 use satune_ir::{Attr, BufferId, DType, Program, VarId};
@@ -83,7 +84,7 @@ pub struct Emitter<'a> {
     /// Registers that hold vectors between two statements: no buffer of the program.
     pub temporaries: HashSet<ArrayId>,
     /// Elements that a vector load has brought into registers, and the variable that counts them there.
-    pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, Index)>,
+    pub vectors: HashMap<(BufferId, Vec<Linear>), InRegisters>,
     /// Variables of loops around it that are expanded.
     pub counted: HashSet<VarId>,
     /// Conditions under which the leaf stands that is emitted.

@@ -6,6 +6,7 @@ use super::guards::{missing, product};
 use super::linear::Linear;
 use super::nest::Leaf;
 use super::pred::{join, Pred};
+use super::vector::InRegisters;
 use crate::kernel::{Arith, BitFunction, Comparison, Value};
 use satune_ir::semantics::Function;
 use satune_ir::{fold, tvmscript, BinOp, DType, Expr};
@@ -43,7 +44,7 @@ impl Emitter<'_> {
                 };
                 let at = forms.ok_or_else(|| self.refuse(strange(), leaf))?;
                 let element = (*buffer, at);
-                if let Some((registers, at)) = self.vectors.get(&element) {
+                if let Some(InRegisters { registers, at, .. }) = self.vectors.get(&element) {
                     return Ok(Value::Load(*registers, at.clone()));
                 }
                 let at = element.1;
@@ -72,6 +73,9 @@ impl Emitter<'_> {
                     let [cond, a, b] = [cond, then, otherwise].map(|e| self.value(e, leaf, known).map(Box::new));
                     return Ok(Value::Choose(cond?, a?, b?));
                 };
+                if matches!(**otherwise, Expr::Float(0, _) | Expr::Int(0, _)) && self.zero_without(then, &clauses) {
+                    return self.value(then, leaf, known);
+                }
                 let mut inside = known.to_vec();
                 join(&mut inside, clauses.clone());
                 let (a, b) = (self.value(then, leaf, &inside)?, self.value(otherwise, leaf, known)?);
@@ -128,6 +132,20 @@ impl Emitter<'_> {
             }
             Expr::Str(_) => return Err(self.refuse("a value that is no number".into(), leaf)),
         })
+    }
+
+    /// Whether an expression is an element that has been loaded, or 0 where one of these conditions does not hold.
+    fn zero_without(&self, e: &Expr, clauses: &[Pred]) -> bool {
+        match e {
+            Expr::Load(buffer, indices) => {
+                let forms: Option<Vec<Linear>> =
+                    indices.iter().map(|i| Linear::of_index(i, &self.nest.ranges, self.program)).collect();
+                let loaded = forms.and_then(|at| self.vectors.get(&(*buffer, at)));
+                loaded.is_some_and(|own| clauses.iter().all(|clause| own.unless_zero.contains(clause)))
+            }
+            Expr::Cast(to, a) => to.is_float() && self.type_of(a).is_float() && self.zero_without(a, clauses),
+            _ => false,
+        }
     }
 
     /// A comparison or connective as a value; None for other operators.

@@ -5,15 +5,15 @@
 //!     B[4 j + v] = exp(A[4 j + v])  ->  for v unrolled: B_vector[v] = exp(A_vector[v])
 //!                                       B[4 j : 4 j + 4] = B_vector            one store
 //! ```
-//! Loads that stand under a selection stay where they are: they may be out of bounds elsewhere. An element that all of a
-//! vector are computed from (a word of packed weights, a scale) is loaded once before them. A short loop that
-//! adds up a thread's partial result of a reduction over threads takes vectors too.
+//! What stands under a selection is loaded under its condition, where one decides for all of a vector; else it stays where it is, since
+//! it may be out of bounds elsewhere. An element that all of a vector are computed from (a word of packed weights, a scale) is loaded
+//! once before them. A short loop that adds up a thread's partial result of a reduction over threads takes vectors too.
 use super::copy::uniform;
 use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
 use super::guards::{missing, Guarding};
 use super::leaf::unpadded;
-use super::linear::Linear;
+use super::linear::{Linear, Ranges};
 use super::nest::{Leaf, Loop, LoopKind};
 use super::pred::{join, Pred};
 use super::shared::is_shared;
@@ -35,6 +35,14 @@ pub(super) struct Load {
     need: Vec<Pred>,
 }
 
+/// Where an element of a vector is that has been loaded.
+pub(super) struct InRegisters {
+    pub registers: ArrayId,
+    pub at: Index,
+    /// Conditions without which it is 0.
+    pub unless_zero: Vec<Pred>,
+}
+
 /// What of a leaf takes vectors.
 pub(super) struct Vectors {
     pub width: i64,
@@ -53,18 +61,52 @@ impl Load {
     }
 }
 
-/// Loads of an expression that are evaluated whatever its conditions say.
-fn unconditional(e: &Expr, out: &mut Vec<(BufferId, Vec<Expr>)>) {
+/// An element that is loaded, and the conditions under which it is; none where these depend on data.
+type Occurrence = (BufferId, Vec<Expr>, Option<Vec<Pred>>);
+
+/// The loads of an expression that is evaluated under conditions.
+fn occurrences(e: &Expr, under: &Option<Vec<Pred>>, ranges: &Ranges, out: &mut Vec<Occurrence>) {
+    let mut of = |e: &Expr, under: &Option<Vec<Pred>>| occurrences(e, under, ranges, out);
     match e {
-        Expr::Load(b, at) => out.push((*b, at.clone())),
+        Expr::Load(b, at) => out.push((*b, at.clone(), under.clone())),
         Expr::Binary(_, a, b) => {
-            unconditional(a, out);
-            unconditional(b, out);
+            of(a, under);
+            of(b, under);
         }
-        Expr::Cast(_, a) | Expr::Not(a) => unconditional(a, out),
-        Expr::Call(_, args, _) => args.iter().for_each(|a| unconditional(a, out)),
-        Expr::Select { .. } | Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) => {}
+        Expr::Cast(_, a) | Expr::Not(a) => of(a, under),
+        Expr::Call(_, args, _) => args.iter().for_each(|a| of(a, under)),
+        Expr::Select { cond, then, otherwise, .. } => {
+            let clauses = Pred::clauses(cond, ranges);
+            let with = |more: Option<Vec<Pred>>| {
+                let mut all = under.clone()?;
+                join(&mut all, more?);
+                Some(all)
+            };
+            of(then, &with(clauses.clone()));
+            of(otherwise, &with(clauses.map(Pred::negated)));
+        }
+        Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) => {}
     }
+}
+
+/// The conditions under which an element is loaded here or there: the weaker ones, or those that both branches of a selection have.
+fn either(a: Option<Vec<Pred>>, b: Option<Vec<Pred>>) -> Option<Vec<Pred>> {
+    let always = |under: &Option<Vec<Pred>>| under.as_ref().is_some_and(Vec::is_empty);
+    if always(&a) || always(&b) {
+        return Some(Vec::new());
+    }
+    let (a, b) = (a?, b?);
+    let but = |these: &[Pred], those: &[Pred]| -> Vec<Pred> {
+        these.iter().filter(|p| !those.contains(p)).cloned().collect()
+    };
+    let (only_a, only_b) = (but(&a, &b), but(&b, &a));
+    if only_a.is_empty() {
+        return Some(a);
+    }
+    if only_b.is_empty() {
+        return Some(b);
+    }
+    (Pred::negated(only_a.clone()) == only_b || Pred::negated(only_b) == only_a).then(|| but(&a, &only_a))
 }
 
 impl Emitter<'_> {
@@ -123,7 +165,8 @@ impl Emitter<'_> {
                 body.push(Stmt::Copy { dst, dst_index, src: load.array, src_index, width, zero_unless });
             }
             let at = if load.one { at } else { add(at, Index::Var(lane)) };
-            self.vectors.insert(load.element.clone(), (registers, at));
+            let unless_zero = [zero_clauses.clone(), load.need.clone()].concat();
+            self.vectors.insert(load.element.clone(), InRegisters { registers, at, unless_zero });
         }
         let each = add(first.clone(), Index::Var(lane));
         let value = computes.then(|| {
@@ -181,20 +224,34 @@ impl Emitter<'_> {
         inside.unwrap_or((&leaf.value, Vec::new()))
     }
 
-    /// What a leaf loads whatever its conditions say.
+    /// What a leaf loads, each element once.
     fn loads(&self, leaf: &Leaf, l: &Loop, known: &[Pred]) -> Result<Vec<Load>, LowerError> {
         let mut found = Vec::new();
-        unconditional(self.padded(leaf).0, &mut found);
-        let mut loads: Vec<Load> = Vec::new();
-        for (buffer, at) in found {
+        occurrences(self.padded(leaf).0, &Some(Vec::new()), &self.ranges, &mut found);
+        let mut elements: Vec<(Element, Option<Vec<Pred>>)> = Vec::new();
+        for (buffer, at, under) in found {
             let forms: Option<Vec<Linear>> = at.iter().map(|e| Linear::of_expr(e, &self.nest.ranges)).collect();
             let Some(at) = forms else { continue };
-            let (array, form) = self.element(buffer, &at)?;
-            let global = self.is_global(buffer);
-            let need = if global { missing(self.program, buffer, &at, known, &self.ranges) } else { Vec::new() };
             let element = (buffer, at);
-            if !self.array(array).space.is_private() && loads.iter().all(|x| x.element != element) {
-                let one = !element.1.iter().any(|index| index.uses(&|v| v == l.var));
+            match elements.iter_mut().find(|(known, _)| *known == element) {
+                Some((_, before)) => *before = either(before.take(), under),
+                None => elements.push((element, under)),
+            }
+        }
+        let mut loads: Vec<Load> = Vec::new();
+        for (element, under) in elements {
+            let Some(mut need) = under else { continue };
+            let (buffer, at) = &element;
+            let (array, form) = self.element(*buffer, at)?;
+            if self.is_global(*buffer) {
+                let mut here = known.to_vec();
+                join(&mut here, need.clone());
+                join(&mut need, missing(self.program, *buffer, at, &here, &self.ranges));
+            } else if !need.is_empty() {
+                continue;
+            }
+            if !self.array(array).space.is_private() {
+                let one = !at.iter().any(|index| index.uses(&|v| v == l.var));
                 loads.push(Load { element, array, form, one, need });
             }
         }

@@ -149,8 +149,10 @@ pub enum StreamTerm {
     },
     /// A plain kernel of one block: one thread per element of its result, or some that share the sum.
     Plain {
-        /// Results per block: as many threads, where none share a sum.
-        results: i64,
+        /// Threads of a block, or teams of those that share a sum.
+        teams: i64,
+        /// Results of each, side by side.
+        vector: i64,
         /// Threads that share a sum.
         sharing: Option<Sharing>,
         /// What was decided before.
@@ -249,9 +251,10 @@ impl fmt::Display for StreamTerm {
             Wide { vector, .. } => write!(f, "wide:{vector}"),
             Team { threads, .. } => write!(f, "team:{threads}"),
             Pad { pad, .. } => write!(f, "pad:{pad}"),
-            Plain { results, sharing: None, .. } => write!(f, "plain:{results}"),
-            Plain { results, sharing: Some(s), .. } => {
-                write!(f, "plain:{results}x{}{}", s.threads, if s.lanes { "l" } else { "" })
+            Plain { teams, vector: 1, sharing: None, .. } => write!(f, "plain:{teams}"),
+            Plain { teams, vector, sharing: None, .. } => write!(f, "plain:{teams}v{vector}"),
+            Plain { teams, sharing: Some(s), .. } => {
+                write!(f, "plain:{teams}x{}{}", s.threads, if s.lanes { "l" } else { "" })
             }
             Tiled { plan, .. } => write!(f, "tiled:{}", plan.summary().volume()),
             Done(_) => f.write_str("done"),
@@ -347,8 +350,8 @@ impl TermLanguage for StreamTerm {
                 Step::Chain(blocks, chain) => (chain.loops == blocks).then_some(**state),
                 _ => None,
             },
-            StreamTerm::Plain { results, state, .. } => {
-                (matches!(state.step, Step::Kernel(1 | 2)) && *results > 0).then_some(**state)
+            StreamTerm::Plain { teams, vector, state, .. } => {
+                (matches!(state.step, Step::Kernel(1 | 2)) && *teams > 0 && *vector > 0).then_some(**state)
             }
             StreamTerm::Steps { steps, vector, state } => {
                 (matches!(state.step, Step::Flat(..)) && *steps > 0 && *vector > 0).then_some(**state)

@@ -16,8 +16,8 @@ mod works;
 pub use super::schedule::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Sharing, StreamPlan, TilePlan, TiledPlan};
 pub use language::StreamTerm;
 pub use problem::{
-    Access, AccessForm, BlockKind, HeldRow, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer, StreamIter,
-    Tiled,
+    Access, AccessForm, BlockKind, HeldRow, Indexed, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer,
+    StreamIter, Tiled,
 };
 pub use size::{stream_blocks, stream_shared_bytes};
 pub use state::{ChainState, Laps, Places, Point, Room, RowPlace, Step, StreamState, TileState};

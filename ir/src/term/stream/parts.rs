@@ -10,6 +10,7 @@ impl StreamBlock {
     fn renumbered(&self, new: &dyn Fn(usize) -> usize) -> StreamBlock {
         let mut out = self.clone();
         out.reads.iter_mut().chain([&mut out.write]).for_each(|access| access.buffer = new(access.buffer));
+        out.loaded.iter_mut().for_each(|load| load.buffer = new(load.buffer));
         out.parts.iter_mut().flat_map(|part| &mut part.buffers).for_each(|buffer| *buffer = new(*buffer));
         out
     }

@@ -1,7 +1,7 @@
 //! What a streaming program is: its blocks in order, and for each access which iterator indexes each dimension.
 use super::Places;
 use crate::term::Contraction;
-use crate::DType;
+use crate::{DType, Expr};
 
 /// An iterator of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,15 @@ pub struct StreamIter {
     pub reduce: bool,
     /// Number of its axis: iterators that index the same dimensions of the same buffers share one.
     pub axis: usize,
+}
+
+/// An element that a block loads, by expressions of its iterators: each is the variable of its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Indexed {
+    /// Number of the buffer.
+    pub buffer: usize,
+    /// One for each dimension.
+    pub index: Vec<Expr>,
 }
 
 /// What a block does.
@@ -87,8 +96,9 @@ pub struct Issued {
 impl Issued {
     /// What has been added since `before`.
     pub fn since(self, before: Issued) -> Issued {
-        let narrowed = std::array::from_fn(|kind| self.narrowed[kind] - before.narrowed[kind]);
-        let [halves, special] = [self.halves - before.halves, self.special - before.special];
+        let narrowed = std::array::from_fn(|kind| self.narrowed[kind].saturating_sub(before.narrowed[kind]));
+        let [halves, special] =
+            [self.halves.saturating_sub(before.halves), self.special.saturating_sub(before.special)];
         Issued { halves, special, pairs: self.pairs - before.pairs, narrowed }
     }
 }
@@ -123,6 +133,8 @@ pub struct StreamBlock {
     pub places: Vec<usize>,
     /// What it reads, in the order of the block's regions (a reduction's own sum is none of them).
     pub reads: Vec<Access>,
+    /// Every different element that it loads, its own sum aside; none of a nest that is bound in the source.
+    pub loaded: Vec<Indexed>,
     /// What it writes; of several buffers the first, and what it does to the others counts as reads.
     pub write: Access,
     /// How many stores it is.
@@ -141,6 +153,8 @@ pub struct StreamBlock {
     pub per_row: [u32; 2],
     /// Instructions for an instance, and for what does not depend on the innermost iterator.
     pub issued: [Issued; 2],
+    /// Of both, those that are not the same for neighbours along the last spatial iterator.
+    pub apart: [Issued; 2],
     /// The same value by value, each value once: what another block has computed need not be computed again.
     pub parts: Vec<PartValue>,
     /// Type of its arithmetic.
@@ -442,6 +456,16 @@ impl Stream {
         let first = |(i, place): (usize, &usize)| (*place < spatial) != block.iters[i].reduce;
         let reduces = spatial > 0 && spatial < block.iters.len();
         self.pipeline && block.stores == 1 && reduces && block.places.iter().enumerate().all(first)
+    }
+
+    /// The iterator of the first block of a plain kernel along which a thread may have several results, which lie side by side there: the
+    /// last one of those that it has results for.
+    pub fn neighbours(&self, from: usize, to: usize) -> Option<usize> {
+        let block = self.blocks.get(from).filter(|_| self.fits_plain(from, to))?;
+        let last = block.spatial().checked_sub(1)?;
+        let one = self.pipeline && block.stores == 1 && block.kind == BlockKind::Other && !block.updates;
+        let whole = block.write.known && block.write.split.is_none() && block.write.dims.last() == Some(&Some(last));
+        (one && whole && (last + 1 == block.iters.len() || self.holds_sum(block))).then_some(last)
     }
 
     /// Whether blocks run with one thread per element of their result: one that no other kernel takes; or a sum of these, and the map

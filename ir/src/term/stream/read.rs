@@ -119,10 +119,10 @@ impl KernelPlan {
                     tile.pad = *pad;
                     return Ok(KernelPlan::Tile(tile));
                 }
-                StreamTerm::Plain { results, sharing, .. } => {
+                StreamTerm::Plain { teams, vector, sharing, .. } => {
                     let in_order = stream.blocks.iter().any(|b| b.kind == BlockKind::Bound);
-                    let (block, results, sharing) = (tile.block, *results, *sharing);
-                    return Ok(KernelPlan::Plain(PlainPlan { block, map, results, in_order, sharing }));
+                    let (block, teams, vector, sharing) = (tile.block, *teams, *vector, *sharing);
+                    return Ok(KernelPlan::Plain(PlainPlan { block, map, teams, vector, in_order, sharing }));
                 }
                 StreamTerm::Tiled { plan, .. } => {
                     let plan = TiledPlan { blocks: row.blocks, plan: (**plan).clone() };

@@ -31,6 +31,8 @@ pub enum StreamRefusal {
     ThreadsFit { threads: i64, side_by_side: i64, most: i64 },
     #[error("{threads} threads do not share the sum of {block}: {why}")]
     Sharing { threads: i64, block: String, why: &'static str },
+    #[error("a thread has no {vector} neighbouring results of {block}: {why}")]
+    Neighbours { vector: i64, block: String, why: &'static str },
     #[error("{threads} threads with {vector} elements each leave a warp without any of a row's {columns}")]
     IdleWarp { threads: i64, vector: i64, columns: i64 },
     #[error("{threads} threads are less than a warp: such take a row's {columns} elements at once, one access of {columns} / {threads} each")]
@@ -170,6 +172,22 @@ pub fn shared_loop(stream: &Stream, block: usize, threads: i64, lanes: bool) -> 
             Some(iter) => Ok(iter),
             None => refused("none of its loops has as many values"),
         },
+    }
+}
+
+/// A thread of a plain kernel has so many results, side by side, each of them its own sum.
+///
+/// # Errors
+/// Why it has not.
+pub fn neighbours(stream: &Stream, from: usize, to: usize, vector: i64, sharing: i64) -> StreamHeld {
+    let refused = |why| Err(StreamRefusal::Neighbours { vector, block: names(stream, from, to), why });
+    match stream.neighbours(from, to) {
+        _ if vector == 1 => Ok(()),
+        _ if sharing > 1 => refused("threads share a sum, and have one of them"),
+        None => refused(
+            "it does not store once, along its innermost loop, what a register holds and no other block has changed",
+        ),
+        Some(iter) => vector_divides(vector, stream.blocks[from].iters[iter].extent),
     }
 }
 

@@ -6,7 +6,6 @@
 mod copies;
 
 use super::{key, tensor_trace};
-use crate::index_map::value_of;
 use crate::intrinsics::group::Group;
 use crate::intrinsics::{self, mma_sync, wmma};
 use crate::keys;
@@ -15,6 +14,7 @@ use crate::schedule::Schedule as Scheduled;
 use crate::space::unread::{wrong, Read};
 use crate::tree;
 use satune_ir::affine::constant;
+use satune_ir::affine::value_of;
 use satune_ir::term::tensor::{Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileStore, WgmmaPlan};
 use satune_ir::term::{Contraction, Schedule, Side};
 use satune_ir::{

@@ -5,7 +5,7 @@ use crate::space::nests::{nest_of, part_of, parts, Nest, NestError};
 use crate::tree::all_realizes;
 use satune_ir::affine::constant;
 use satune_ir::term::stream::{
-    Access, BlockKind, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer, StreamIter,
+    Access, BlockKind, Indexed, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer, StreamIter,
 };
 use satune_ir::{
     access as regions, fold, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt, Var,
@@ -142,7 +142,7 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
     reads.extend(writes);
     let iter = |name: &str, extent, reduce| StreamIter { name: name.into(), extent, reduce, axis: 0 };
     let (mut each, mut per_row, mut stores) = ([0; 2], [0; 2], 0);
-    let mut issued = Issuing::of(&program.buffers, &|_| true);
+    let mut issued = Issuing::of(&program.buffers, false, &|_| true);
     visit::walk_stmt(part, &mut |s| {
         if let Stmt::Store { value, .. } = s {
             stores += 1;
@@ -158,6 +158,7 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
         iters: vec![iter("block", launched, false), iter("thread", threads, false), iter("step", steps, true)],
         places: vec![0, 1, 2],
         reads,
+        loaded: Vec::new(),
         write,
         stores,
         shares: false,
@@ -167,6 +168,7 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
         special: each[1],
         per_row,
         issued: issued.all,
+        apart: issued.all,
         parts: Vec::new(),
         dtype,
     })
@@ -197,6 +199,21 @@ impl Buffers<'_> {
             buffers: visit::loads(&value).iter().map(|(b, _)| self.number(*b)).collect(),
             issued,
         }
+    }
+
+    /// Every different element that values load, but what the block adds to.
+    fn loaded(&mut self, block: &Block, order: &[usize], values: &[&Expr]) -> Vec<Indexed> {
+        let mut out: Vec<Indexed> = Vec::new();
+        for (buffer, index) in values.iter().flat_map(|value| visit::loads(value)) {
+            if block.writes.iter().all(|w| w.buffer != buffer) {
+                let index = index.iter().map(|e| by_places(e, block, order)).collect();
+                let load = Indexed { buffer: self.number(buffer), index };
+                if !out.contains(&load) {
+                    out.push(load);
+                }
+            }
+        }
+        out
     }
 
     /// `order` names the block's iterators in the order of its loops.
@@ -295,9 +312,24 @@ fn read_block(
     let (mut each, mut per_row) = ([0; 2], [0; 2]);
     let varies = |e: &Expr| visit::uses_var(e, &|id| Some(id) == innermost);
     values.iter().for_each(|v| count(v, &buffers.program.buffers, &varies, [&mut each, &mut per_row]));
-    let mut issued = Issuing::of(&buffers.program.buffers, &varies);
-    values.iter().for_each(|v| issued.store(v));
-    let Issuing { all: issued, parts: values_of, .. } = issued;
+    let issuing = |varies: &dyn Fn(&Expr) -> bool| {
+        let mut all = Issuing::of(&buffers.program.buffers, reduces, varies);
+        values.iter().for_each(|v| all.store(v));
+        (all.all, all.parts)
+    };
+    let (issued, values_of) = issuing(&varies);
+    let last = iters.iter().rposition(|i| !i.reduce).map(|at| block.iter_vars[order[at]].var.id);
+    let uses_last = |e: &Expr| visit::uses_var(e, &|id| Some(id) == last);
+    // Where a load stands under one condition for all neighbours, there is nothing to choose for each.
+    let differs = |e: &Expr| match e {
+        Expr::Select { cond, then, otherwise, .. }
+            if matches!(**then, Expr::Load(..)) && fold::is_constant(otherwise) =>
+        {
+            uses_last(cond)
+        }
+        other => uses_last(other),
+    };
+    let apart = [issuing(&|e| varies(e) && differs(e)).0[0], issuing(&|e| !varies(e) && differs(e)).0[0]];
     let [arithmetic, special] = each;
     let dtype = buffers.program.buffer(first.buffer).dtype;
     let places = order.to_vec();
@@ -323,6 +355,7 @@ fn read_block(
     let stores = values.len();
     let own = |v: &&Expr| visit::loads(v).iter().any(|(b, _)| block.writes.iter().any(|w| w.buffer == *b));
     let updates = block.init.is_none() && values.iter().any(own);
+    let loaded = buffers.loaded(block, order, &values);
     let parts = values_of.into_iter().map(|value| buffers.part(block, order, value)).collect();
     Ok(StreamBlock {
         name,
@@ -331,6 +364,7 @@ fn read_block(
         iters,
         places,
         reads,
+        loaded,
         write,
         stores,
         shares,
@@ -340,6 +374,7 @@ fn read_block(
         special,
         per_row,
         issued,
+        apart,
         parts,
         dtype,
     })

@@ -127,8 +127,10 @@ impl Kernel {
             StreamTerm::Tile { side, .. } => same(self.tile, *side),
             StreamTerm::Wide { vector, .. } => same(self.vector, *vector),
             StreamTerm::Team { threads, .. } => same(self.threads, *threads),
-            StreamTerm::Plain { results, sharing, .. } => {
-                same(self.threads, *results) && self.sharing.is_none_or(|own| own == shared_by(*sharing))
+            StreamTerm::Plain { teams, vector, sharing, .. } => {
+                same(self.threads, *teams)
+                    && same(self.vector, *vector)
+                    && self.sharing.is_none_or(|own| own == shared_by(*sharing))
             }
             StreamTerm::Tiled { plan, .. } => {
                 same(self.threads, plan.threads().into()) && self.tiled.as_ref().is_none_or(|own| own == plan)
@@ -193,7 +195,7 @@ impl Fixed {
                         (Some(p.side), Some(p.threads), Some(p.vector), Some(p.pad));
                 }
                 KernelPlan::Plain(p) => {
-                    (own.kind, own.threads) = (Some(KernelKind::Plain), Some(p.results));
+                    (own.kind, own.threads, own.vector) = (Some(KernelKind::Plain), Some(p.teams), Some(p.vector));
                     own.sharing = Some(shared_by(p.sharing));
                 }
                 KernelPlan::Tiled(p) => {

@@ -194,7 +194,7 @@ fn of_kernel(
         match kind {
             Err(refusal) => own.push(refusal.to_string()),
             Ok(()) if kernel.implied() == Some(KernelKind::Tile) => tile(kernel, (stream, from), gpu, &mut own),
-            Ok(()) if kernel.implied() == Some(KernelKind::Plain) => plain(kernel, (stream, from), gpu, &mut own),
+            Ok(()) if kernel.implied() == Some(KernelKind::Plain) => plain(kernel, (stream, from, to), gpu, &mut own),
             Ok(()) => rows(kernel, (stream, from, to), gpu, &mut own),
         }
         reasons.push(own);
@@ -205,11 +205,12 @@ fn of_kernel(
     }
 }
 
-fn plain(kernel: &Kernel, (stream, block): (&Stream, usize), gpu: &Descriptor, out: &mut Vec<String>) {
+fn plain(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Descriptor, out: &mut Vec<String>) {
     let (sharing, lanes) = kernel.sharing.unwrap_or((1, false));
     if sharing > 1 {
-        ask(out, shared_loop(stream, block, sharing, lanes).map(drop));
+        ask(out, shared_loop(stream, from, sharing, lanes).map(drop));
     }
+    ask(out, neighbours(stream, from, to, kernel.vector.unwrap_or(1), sharing));
     if let Some(threads) = kernel.threads {
         ask(out, threads_fit(threads, sharing, limits(gpu).threads.into()));
     }

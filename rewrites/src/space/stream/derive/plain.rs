@@ -1,7 +1,7 @@
 //! The calls of a plain kernel.
 use super::{from_end, var, TraceWriter, Writer};
-use satune_ir::term::stream::{BlockKind, PlainPlan};
-use serde_json::json;
+use satune_ir::term::stream::{BlockKind, PlainPlan, StreamBlock};
+use serde_json::{json, Value};
 
 /// The nest of a plain kernel, which has no threads yet.
 pub(super) struct PlainNest {
@@ -9,16 +9,18 @@ pub(super) struct PlainNest {
     block: String,
     /// Loops that become threads, from the outside in.
     parallel: Vec<String>,
-    /// Loops that are left inside a thread, and in which the block adds up; none where a sum is held in a register.
-    serial: Vec<String>,
-    /// Results of a block.
-    results: i64,
+    /// The block that adds up, and the first loop in which it does; none where its one sum begins in a register as it stands.
+    sum: Option<(String, Value)>,
+    /// Results of a thread.
+    vector: i64,
+    /// Threads of a block, or teams that share sums.
+    teams: i64,
     /// The threads that these are.
     tag: &'static str,
 }
 
 impl Writer<'_> {
-    /// A sum is kept in a register, and stored once: the block that stores it, or the map that it goes through, has the nest; threads may
+    /// A sum is kept in a register, or each of a thread's in one, and stored once: the block that stores it, or the map that it goes through, has the nest; threads may
     /// share its loops. Else the loops of the block itself.
     pub(super) fn held_plainly(&mut self, plan: &PlainPlan) -> Option<PlainNest> {
         let b = self.stream.blocks.iter().find(|b| b.name == plan.block && b.kind != BlockKind::Bound)?;
@@ -36,8 +38,11 @@ impl Writer<'_> {
                     (written, b.write.dims.len() - usize::from(b.write.split.is_some()))
                 }
             };
-            let parallel = self.loops(&written, dimensions);
+            let mut parallel = self.loops(&written, dimensions);
+            let side_by_side = self.side_by_side(&mut parallel, plan.vector);
             self.call("compute_at", [var(&block), var(&parallel[dimensions - 1]), json!(true)]);
+            let sum = (plan.vector > 1).then(|| self.each_step_for_all(&block, b));
+            self.vectorize(&side_by_side);
             let mut tag = "threadIdx.x";
             if let Some(sharing) = plan.sharing {
                 let all = self.bound("get_loops", [var(&block)], "loops");
@@ -48,7 +53,7 @@ impl Writer<'_> {
                 self.bind(&parts[1], own);
                 tag = results;
             }
-            return Some(PlainNest { block: written, parallel, serial: Vec::new(), results: plan.results, tag });
+            return Some(PlainNest { block: written, parallel, sum, vector: plan.vector, teams: plan.teams, tag });
         }
         let loops = self.loops(&block, b.iters.len());
         let of =
@@ -58,21 +63,56 @@ impl Writer<'_> {
         if order != loops {
             self.call("reorder", order.iter().map(|l| var(l)));
         }
-        Some(PlainNest { block, parallel, serial, results: plan.results, tag: "threadIdx.x" })
+        let (mut parallel, sum) = (parallel, serial.first().map(|first| (block.clone(), var(first))));
+        let side_by_side = self.side_by_side(&mut parallel, plan.vector);
+        self.vectorize(&side_by_side);
+        Some(PlainNest { block, parallel, sum, vector: plan.vector, teams: plan.teams, tag: "threadIdx.x" })
+    }
+
+    /// Takes a thread's results off the innermost of the loops that become threads: their loop, without a name where there is one.
+    fn side_by_side(&mut self, parallel: &mut [String], vector: i64) -> String {
+        match parallel.last_mut() {
+            Some(last) if vector > 1 => {
+                let parts = self.split(var(last), &[(vector, "beside")], "groups");
+                *last = parts[0].clone();
+                parts[1].clone()
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// What a thread adds up in one step for all of its results stands together, inside the loops of the sum. The block and the first of
+    /// these.
+    fn each_step_for_all(&mut self, block: &str, b: &StreamBlock) -> (String, Value) {
+        let all = self.bound("get_loops", [var(block)], "loops");
+        let (count, spatial) = (b.places.len(), b.spatial());
+        let steps: Vec<Value> = (spatial..count).map(|place| from_end(&all, count - place)).collect();
+        let beside = from_end(&all, count - b.places[spatial - 1]);
+        let first = steps[0].clone();
+        self.call("reorder", steps.into_iter().chain([beside.clone()]));
+        self.call("vectorize", [beside]);
+        (block.to_string(), first)
     }
 
     /// Binds a nest's loops to blocks and threads; where there are none, what is inside gets one.
-    pub(super) fn plain(&mut self, PlainNest { block, parallel, serial, results, tag }: PlainNest) {
+    pub(super) fn plain(&mut self, PlainNest { block, parallel, sum, vector, teams, tag }: PlainNest) {
         let all = match parallel.as_slice() {
-            [] => self.bound("add_unit_loop", [var(serial.first().unwrap_or(&block))], "unit"),
+            [] => {
+                let inside = sum.as_ref().map_or_else(|| var(&block), |(_, first)| first.clone());
+                self.bound("add_unit_loop", [inside], "unit")
+            }
             many => self.fused(many),
         };
-        let parts = self.split(var(&all), &[(results, "thread")], "blocks");
+        let parts = self.split(var(&all), &[(teams, "thread")], "blocks");
         self.bind(&parts[0], "blockIdx.x");
         self.bind(&parts[1], tag);
-        if let Some(first) = serial.first() {
-            // The sum is begun before its loops, not in each of their iterations.
-            self.call("decompose_reduction", [var(&block), var(first)]);
+        if let Some((block, first)) = sum {
+            // A sum is begun before its loops, not in each of their iterations.
+            let init = self.bound("decompose_reduction", [var(&block), first], "init");
+            if vector > 1 {
+                let loops = self.bound("get_loops", [var(&init)], "loops");
+                self.call("unroll", [from_end(&loops, 1)]);
+            }
         }
     }
 }

@@ -1,14 +1,15 @@
 //! A plain kernel: `fuse`, `split` and `bind` of a block's spatial loops, for blocks that no other kernel takes. Of a sum, threads may
 //! share a loop (`split`, `bind`), and a map of its results may be in the same kernel (`compute_at` of the sum).
 use super::engine::Engine;
-use crate::space::conditions::stream::{plain_fits, shared_loop, threads_fit};
+use crate::space::conditions::stream::{neighbours, plain_fits, shared_loop, threads_fit};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{BlockKind, Sharing, Step, StreamState, StreamTerm};
 
-/// `kernel = plain t`, `kernel = plain t shared by s`.
+/// `kernel = plain t`, `kernel = plain t of v each`, `kernel = plain t shared by s`.
 ///
-/// Side conditions: no other kernel takes the block; a map is over the elements of the sum, which it alone reads; a block of threads has no more than it may; a sum has a loop to share.
+/// Side conditions: no other kernel takes the block; a map is over the elements of the sum, which it alone reads; a block of threads has no more than it may; a sum has a loop to share; neighbouring
+/// results of a thread lie along the last dimension of what is written, which they divide.
 pub struct Plain;
 
 impl Rule<StreamTerm> for Plain {
@@ -25,8 +26,8 @@ impl Rule<StreamTerm> for Plain {
         let block = &stream.blocks[0];
         if block.kind == BlockKind::Bound {
             // There is nothing to choose.
-            let results = block.iters.get(1).map_or(1, |i| i.extent);
-            engine.equals(StreamTerm::Plain { results, sharing: None, state: Box::new(*state) });
+            let teams = block.iters.get(1).map_or(1, |i| i.extent);
+            engine.equals(StreamTerm::Plain { teams, vector: 1, sharing: None, state: Box::new(*state) });
             return;
         }
         let mut ways = vec![(None, engine.menu.threads.clone())];
@@ -42,11 +43,17 @@ impl Rule<StreamTerm> for Plain {
         for (sharing, sizes) in ways {
             let each = sharing.map_or(1, |s| s.threads);
             let warp = if sharing.is_some_and(|s| s.lanes) { 1 } else { 32 };
-            // A wider block than there are results has idle warps only.
-            for results in sizes.into_iter().filter(|n| *n <= warp || n / 2 < block.results()) {
-                let fits = threads_fit(each, results, i64::from(engine.limits.threads));
-                if engine.holds(StreamCondition::ThreadsFit, fits) {
-                    engine.equals(StreamTerm::Plain { results, sharing, state: Box::new(*state) });
+            for vector in engine.menu.vectors.clone() {
+                let side_by_side = neighbours(stream, 0, usize::from(blocks), vector, each);
+                if !engine.holds(StreamCondition::VectorDivides, side_by_side) {
+                    continue;
+                }
+                // A wider block than there are results has idle warps only.
+                for teams in sizes.iter().copied().filter(|n| *n <= warp || n / 2 < block.results() / vector) {
+                    let fits = threads_fit(each, teams, i64::from(engine.limits.threads));
+                    if engine.holds(StreamCondition::ThreadsFit, fits) {
+                        engine.equals(StreamTerm::Plain { teams, vector, sharing, state: Box::new(*state) });
+                    }
                 }
             }
         }
