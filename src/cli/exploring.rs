@@ -87,7 +87,7 @@ enum Heuristic {
 fn examples() -> String {
     format!(
         "Operators, each with an example (layout is NN, NT, TN or TT for row-major buffers, NT: B is stored as N x K, which BLAS \
-         calls TN; options are out=TYPE, sum=f16, alpha=X, bias, relu|gelu|silu, residual, of convolutions stride=, pad=, dilation= too):\n{}\n\
+         calls TN; options are out=TYPE, sum=f16, alpha=X, bias, relu|gelu|silu, residual, of convolutions stride=, pad=, dilation=, groups= too):\n{}\n\
          Types: f32, tf32, f64, f16, bf16, e4m3, e5m2, i8; fp32, float16, int8 and the like are understood.\n\n\
          Examples:\n  satune explore gemm:1024,1024,1024,f32 --gpu h200 --top 8\n  \
          satune explore gemm:4096,4096,4096,bf16,NT,out=bf16 --gpu h100 --out products\n  \

@@ -47,7 +47,16 @@ fn extents(gather: &Gather, wanted: &Contraction, kept: KeptTiles) -> Vec<i64> {
         dims.filter(|d| d.terms.iter().any(|(x, _)| *x == i)).map(|d| d.step).max().unwrap_or(1)
     };
     // Of what is padded something is left.
+    // Of what several iterators are the digits, the highest has fewer.
+    let low = |i: usize| {
+        let factor = |list: &[(usize, i64)]| list.iter().find(|(x, _)| *x == i).map(|(_, c)| *c);
+        let mut dims = gather.c.dims.iter().filter_map(|d| Some((&d.terms, factor(&d.terms)?)));
+        dims.any(|(terms, own)| terms.iter().any(|(_, c)| *c > own))
+    };
     let most = |i: usize| {
+        if low(i) {
+            return 0;
+        }
         let dims = [&gather.a, &gather.b, &gather.c].into_iter().flat_map(|g| &g.dims);
         let of = dims.filter_map(|d| d.terms.iter().find(|(x, _)| *x == i).map(|(_, c)| (d, c.abs().max(1))));
         of.map(|(d, c)| (d.extent - d.extent.min(2)) * d.step / c).min().unwrap_or(0)
@@ -154,7 +163,7 @@ fn resized(program: &Program, name: &str, extents: &[i64]) -> Program {
         let new = match i.cmp(&at) {
             Ordering::Less => shapes.made_by(blocks[i]),
             Ordering::Equal => Some(extents.to_vec()),
-            Ordering::Greater => shapes.of(blocks[at]).map(<[i64]>::to_vec),
+            Ordering::Greater => results(blocks[at], extents),
         };
         let Some(new) = new else { continue };
         shapes.accessed(blocks[i], &new);
@@ -164,6 +173,24 @@ fn resized(program: &Program, name: &str, extents: &[i64]) -> Program {
     let body = visit::map_stmt_exprs(&out.body.block.body, &mut |e| visit::map_expr(e, &mut |e| shapes.bounded(e)));
     out.body.block.body = Box::new(body);
     out
+}
+
+/// How many values the iterators have of a block for the results of another one, as these are in memory.
+fn results(block: &Block, extents: &[i64]) -> Option<Vec<i64>> {
+    let mut out = Vec::new();
+    for range in &block.writes.first()?.ranges {
+        let before = out.len();
+        visit::walk_expr(&range.min, &mut |e| {
+            let at = |v: &satune_ir::Var| block.iter_vars.iter().position(|iv| iv.var == *v);
+            if let Expr::Var(v) = e {
+                out.extend(at(v).and_then(|at| extents.get(at)).copied());
+            }
+        });
+        if out.len() == before {
+            out.push(1);
+        }
+    }
+    Some(out)
 }
 
 /// The block of a nest.

@@ -1,11 +1,12 @@
 //! Convolutions by name, channels last: `conv1d:N,W,CI,CO,KW,dtype`, `conv2d:N,H,W,CI,CO,KH,KW,dtype`,
-//! `conv3d:N,D,H,W,CI,CO,KD,KH,KW,dtype` and `conv2d_transpose:N,H,W,CI,CO,KH,KW,dtype`, each with `stride=s`, `pad=p` and
-//! `dilation=d` (`output_pad=o` instead of it where transposed), and with what gemm takes for what is done with the sums.
+//! `conv3d:N,D,H,W,CI,CO,KD,KH,KW,dtype` and `conv2d_transpose:N,H,W,CI,CO,KH,KW,dtype`, each with `stride=s`, `pad=p`,
+//! `groups=g` and `dilation=d` (`output_pad=o` instead of it where transposed), and with what gemm takes for what is done with the sums.
 //!
-//! X is N x H x W x CI, W is KH x KW x CI x CO, C is N x OH x OW x CO.
+//! X is N x H x W x CI, W is KH x KW x CI / g x CO, C is N x OH x OW x CO.
 use super::{clip, named_type, number, sums, tail, Operator, OperatorError, Options, Problem, Types, MOST, OPTIONS};
 use crate::workload::Asked;
 use satune_ir::{tvmscript, DType};
+use satune_rewrites::space::explored;
 
 /// What a convolution's name asks for, one number per spatial dimension.
 struct Shape {
@@ -17,12 +18,13 @@ struct Shape {
     stride: i64,
     pad: i64,
     dilation: i64,
+    groups: i64,
     output_pad: i64,
     transposed: bool,
 }
 
 const FORM: &str = "write conv1d:N,W,CI,CO,KW,dtype, conv2d:N,H,W,CI,CO,KH,KW,dtype, conv3d:N,D,H,W,CI,CO,KD,KH,KW,dtype or \
-                    conv2d_transpose:N,H,W,CI,CO,KH,KW,dtype, then stride=, pad=, dilation= (output_pad= where transposed)";
+                    conv2d_transpose:N,H,W,CI,CO,KH,KW,dtype, then stride=, pad=, groups=, dilation= (output_pad= where transposed)";
 
 /// Spatial dimensions of an operator of this name; `None` where it is no convolution.
 fn rank(operator: &str) -> Option<usize> {
@@ -60,6 +62,7 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Operator,
         stride: 1,
         pad: 0,
         dilation: 1,
+        groups: 1,
         output_pad: 0,
         transposed: operator == "conv2d_transpose",
     };
@@ -69,6 +72,7 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Operator,
         let (slot, least) = match (name, shape.transposed) {
             ("stride", _) => (&mut shape.stride, 1),
             ("pad", _) => (&mut shape.pad, 0),
+            ("groups", _) => (&mut shape.groups, 1),
             ("dilation", false) => (&mut shape.dilation, 1),
             ("output_pad", true) => (&mut shape.output_pad, 0),
             _ => {
@@ -80,17 +84,29 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Operator,
             return Err(error(format!("option `{name}` is given twice"), "give it once"));
         }
         given.push(name);
-        let range = format!("give a whole number from {least} to 1024");
-        let read = value.parse().ok().filter(|v| (least..=1024).contains(v));
+        // Of channels each may be a group.
+        let most = if name == "groups" { MOST } else { 1024 };
+        let range = format!("give a whole number from {least} to {most}");
+        let read = value.parse().ok().filter(|v| (least..=most).contains(v));
         *slot = read.ok_or_else(|| error(format!("{name} is `{}`", clip(value)), &range))?;
+    }
+    if let Some(channels) = shape.channels.iter().find(|n| *n % shape.groups != 0) {
+        return Err(error(
+            format!("{} groups do not divide {channels} channels", shape.groups),
+            "give groups that divide CI and CO",
+        ));
     }
     let sum = sums(&mut others, [input, sum]).map_err(|reason| error(reason, &format!("{FORM}; {OPTIONS}")))?;
     let options = Options::read(&others, sum).map_err(|reason| error(reason, &format!("{FORM}; {OPTIONS}")))?;
     let output =
         shape.output().map_err(|reason| error(reason, "give a larger input, or a smaller kernel or padding"))?;
-    let script = script(&shape, &output, (input, sum), &options);
+    let mut script = script(&shape, &output, (input, sum), &options);
     let wrong = |e: String| error(e, "give sizes whose fused axes (N x OH x OW, and KH x KW x CI) are at most 1048576");
-    let program = tvmscript::parse(&script).map_err(|e| wrong(e.to_string()))?;
+    let mut program = tvmscript::parse(&script).map_err(|e| wrong(e.to_string()))?;
+    if shape.groups > 1 {
+        program = explored(&program);
+        script = tvmscript::print(&program);
+    }
     let contraction = match satune_rewrites::space::contraction(&program) {
         Ok(found) => found,
         Err(why) => return Ok(Operator::Program { program: Box::new(program), why }),
@@ -154,7 +170,8 @@ fn script(s: &Shape, output: &[i64], (input, sum): (DType, DType), options: &Opt
     let padded = s.pad > 0 || s.transposed;
     let whole = |inner: &[i64], last: i64| list([&[s.batch], inner, &[last]].concat());
     let (x, c) = (whole(&s.input, ci), whole(output, co));
-    let w = list([&s.kernel[..], &[ci, co]].concat());
+    let [ci_of_group, co_of_group] = s.channels.map(|n| n / s.groups);
+    let w = list([&s.kernel[..], &[ci_of_group, co]].concat());
     let loops: Vec<String> =
         ["n".into()].into_iter().chain(axes.iter().map(|a| format!("o{a}"))).chain(["co".into()]).collect();
     let extents = [&[s.batch][..], output, &[co]].concat();
@@ -208,7 +225,7 @@ fn script(s: &Shape, output: &[i64], (input, sum): (DType, DType), options: &Opt
     let kernel: Vec<String> = axes.iter().map(|a| format!("k{a}")).collect();
     let all: Vec<String> = loops.iter().chain(&kernel).cloned().chain(["ci".into()]).collect();
     let kinds = "S".repeat(loops.len()) + &"R".repeat(kernel.len() + 1);
-    let sizes = list([&extents[..], &s.kernel, &[ci]].concat());
+    let sizes = list([&extents[..], &s.kernel, &[ci_of_group]].concat());
     let times = |name: String, by: i64| if by > 1 { format!("{name} * {by}") } else { name };
     let step = if s.transposed { 1 } else { s.stride };
     let window =
@@ -217,7 +234,11 @@ fn script(s: &Shape, output: &[i64], (input, sum): (DType, DType), options: &Opt
     let weight: Vec<String> = axes.iter().zip(&s.kernel).map(flipped).collect();
     let cast = |element: String| if input == sum { element } else { format!("T.Cast(\"{sum}\", {element})") };
     let from = if padded { "P" } else { "X" };
-    let first = cast(format!("{from}[vn, {}, vci]", list(window)));
+    let channel = match s.groups {
+        1 => "vci".into(),
+        _ => format!("vco // {co_of_group} * {ci_of_group} + vci"),
+    };
+    let first = cast(format!("{from}[vn, {}, {channel}]", list(window)));
     let second = cast(format!("W[{}, vci, vco]", weight.join(", ")));
     let at: Vec<String> = loops.iter().map(|l| format!("v{l}")).collect();
     let (grid, remap) = (all.join(", "), all.iter().map(|l| format!("v{l}")).collect::<Vec<_>>().join(", "));

@@ -45,6 +45,9 @@ fn random_schedules_of_convolutions_are_right() {
         ("conv1d:1,5,4,16,5,f32", 8),
         ("conv2d:1,3,4,4,1,3,2,f64,stride=2", 8),
         ("conv1d:1,2,3,8,4,f32,pad=1", 8),
+        // Groups of channels.
+        ("conv2d:2,6,5,12,18,3,3,f32,groups=3,pad=1,bias,relu", 8),
+        ("conv2d_transpose:1,4,3,8,8,3,3,f32,groups=2,stride=2,pad=1", 6),
     ] {
         let problem = problem(operator);
         sampled_schedules_are_right(&problem.program, &problem.contraction, count);
@@ -67,6 +70,9 @@ fn random_schedules_of_convolutions_on_tensor_cores_are_right() {
         ("conv3d:1,3,4,5,8,16,2,3,3,i8,pad=1", "a100", 4),
         ("conv2d_transpose:1,5,6,16,16,3,3,f16,stride=2,pad=1,output_pad=1", "a100", 6),
         ("conv2d:2,8,8,32,16,3,3,f16,pad=1", "v100", 6),
+        ("conv2d:2,6,6,64,64,3,3,f16,pad=1,groups=2,bias,relu,out=f16", "a100", 6),
+        ("conv2d:2,6,6,32,48,3,3,f16,groups=2,stride=2,residual,out=f16", "t4", 4),
+        ("conv1d:2,12,128,64,3,bf16,groups=2,pad=1,out=bf16", "h200", 4),
     ] {
         let (problem, gpu) = (problem(operator), Descriptor::load(gpu).unwrap());
         let space = crate::tensor_space::tensor_only(&problem.contraction, &gpu);
@@ -170,6 +176,20 @@ fn operators_mean_what_they_say() {
         let [x, w, c] =
             [0, 1, 2].map(|i| if i < 2 { reference.inputs[i].to_f64() } else { reference.expected[i].to_f64() });
         assert_eq!(c, by_definition(&x, &w, [2, 3, 4], along), "{operator}");
+    }
+    // Of groups each is a convolution by itself.
+    let [groups, ci, co] = [2, 3, 2];
+    let operator = format!("conv2d:2,5,6,{},{},3,2,f32,pad=1,groups={groups}", groups * ci, groups * co);
+    let reference = Reference::of(&problem(&operator).program, 3, &|| true).unwrap();
+    let [x, w, c] =
+        [0, 1, 2].map(|i| if i < 2 { reference.inputs[i].to_f64() } else { reference.expected[i].to_f64() });
+    for group in 0..groups {
+        let of = |all: &[f64], of_group: i64| -> Vec<f64> {
+            let own = |at: &usize| *at as i64 / of_group % groups == group;
+            (0..all.len()).filter(own).map(|at| all[at]).collect()
+        };
+        let wanted = by_definition(&of(&x, ci), &of(&w, co), [2, ci, co], [Along(5, 3, 1, 1, 1), Along(6, 2, 1, 1, 1)]);
+        assert_eq!(of(&c, co), wanted, "group {group}");
     }
     // What a transposed convolution makes is where each element goes.
     let (h, width, ci, co, k, s, p) = (4, 3, 2, 3, 3, 2, 1);

@@ -202,11 +202,14 @@ impl Contraction {
         Contraction { iters, a, b, c, gather, combine, ..self.clone() }
     }
 
-    /// Dimensions of the result in memory, outermost first: axis and extent.
+    /// Dimensions of the result in memory, outermost first: axis and extent. One that several iterators index is as many.
     pub fn result_dims(&self) -> Vec<(Axis, i64)> {
         let Some(gather) = &self.gather else {
             return self.c.dims.iter().map(|axis| (*axis, self.extent(*axis))).collect();
         };
+        if let Some(dims) = gather.c.by_iterators(&gather.iters) {
+            return dims.into_iter().map(|(i, extent)| (i.map_or(Axis::M, |i| gather.iters[i].0), extent)).collect();
+        }
         let axis = |d: &Dimension| d.terms.first().map_or(Axis::M, |(i, _)| gather.iters[*i].0);
         gather.c.dims.iter().map(|d| (axis(d), d.extent)).collect()
     }

@@ -119,6 +119,32 @@ impl Gathered {
         })
     }
 
+    /// The iterator of each dimension and its number of values, outermost first; none where an index is always 0. A dimension that several
+    /// iterators are the digits of (groups, and channels of a group) is as many. `None` where an index is anything else.
+    pub fn by_iterators(&self, iters: &[(Axis, AxisInfo)]) -> Option<Vec<(Option<usize>, i64)>> {
+        let mut out = Vec::new();
+        for d in &self.dims {
+            let mut digits = d.terms.clone();
+            digits.sort_by_key(|(_, factor)| std::cmp::Reverse(*factor));
+            let (first, mut below) = (out.len(), 1_i64);
+            for (i, factor) in digits.into_iter().rev() {
+                let extent = iters.get(i)?.1.extent;
+                if factor != below {
+                    return None;
+                }
+                below = below.saturating_mul(extent);
+                out.insert(first, (Some(i), extent));
+            }
+            if d.offset != 0 || d.step != 1 || below != d.extent {
+                return None;
+            }
+            if d.terms.is_empty() {
+                out.push((None, 1));
+            }
+        }
+        Some(out)
+    }
+
     /// How far an iterator's next value is in memory; `None` where that is not always as far.
     pub(super) fn coefficient(&self, iter: usize) -> Option<i64> {
         self.strided().try_fold(0, |sum, (d, stride)| {

@@ -5,7 +5,7 @@ use satune_ir::term::stream::{Access, BlockKind, Stream};
 use satune_ir::term::{Axis, Beside, Contraction, Epilogue, OperandInfo};
 use satune_ir::{tvmscript, BufferId, Program, Stmt};
 
-/// The axis of each dimension of the result, and its extent.
+/// The axis of each iterator of the result, and its number of values.
 type Dims = [(Axis, i64)];
 
 /// Most times that what is inlined after a contraction loads a sum: a chain of blocks that read their value twice doubles with each.
@@ -19,6 +19,9 @@ pub(super) fn read(program: &Program, contraction: &Contraction) -> Result<(Epil
     let stream = strictly(program).map_err(|e| e.to_string())?;
     let Some(sum) = stream.blocks.first() else { return Err("there is no block".into()) };
     let dims: Vec<(Axis, i64)> = contraction.c.dims.iter().map(|a| (*a, contraction.extent(*a))).collect();
+    if let Some(access) = stream.blocks.iter().flat_map(|b| b.accesses()).find(|access| access.split.is_some()) {
+        return Err(format!("an index of buffer `{}` is a sum of two iterators", stream.buffers[access.buffer].name));
+    }
     chain(program, (&stream, 0), 1, sum.write.buffer, &dims)
 }
 
@@ -52,14 +55,11 @@ fn chain(
     mut before: usize,
     dims: &Dims,
 ) -> Result<(Epilogue, OperandInfo), String> {
-    let beside = |access: &Access| -> Result<Beside, String> {
+    let beside = |access: &Access| {
         let buffer = &stream.buffers[access.buffer];
-        if access.split.is_some() {
-            return Err(format!("an index of buffer `{}` is a sum of two iterators", buffer.name));
-        }
         let id = program.buffers.iter().position(|b| b.name == buffer.name).unwrap_or_default();
         let id = BufferId(u32::try_from(id).unwrap_or_default());
-        Ok(Beside { buffer: id, name: buffer.name.clone(), dtype: buffer.dtype, dims: access.dims.clone() })
+        Beside { buffer: id, name: buffer.name.clone(), dtype: buffer.dtype, dims: access.dims.clone() }
     };
     let mut epilogue =
         Epilogue { script: tvmscript::print(program), blocks: Vec::new(), between: Vec::new(), reads: Vec::new() };
@@ -88,14 +88,14 @@ fn chain(
         }
         epilogue.between.push(between.name.clone());
         for read in b.reads.iter().filter(|r| r.buffer != before) {
-            let read = beside(read)?;
+            let read = beside(read);
             if !epilogue.reads.contains(&read) {
                 epilogue.reads.push(read);
             }
         }
         epilogue.blocks.push(name.clone());
         before = b.write.buffer;
-        result = Some(beside(&b.write)?);
+        result = Some(beside(&b.write));
     }
     let result = result.ok_or("there is no block after it")?;
     if !stream.buffers[before].param {

@@ -30,6 +30,11 @@ pub(super) fn sums_products(program: &Program) -> bool {
     parts(program).into_iter().filter_map(|p| block_of(program, p).ok()).any(|b| sum_of_products(b).is_ok())
 }
 
+/// Whether a block is a sum of products whose indices are sums of iterators.
+pub(super) fn takes(program: &Program, block: &Block) -> bool {
+    Source::of(program, block).is_ok()
+}
+
 /// Reads a contraction whose operands are gathered, with its epilogue.
 pub(super) fn read(program: &Program) -> Result<Contraction, String> {
     let blocks = parts(program).into_iter().map(|p| block_of(program, p)).collect::<Result<Vec<_>, _>>();
@@ -241,14 +246,11 @@ impl<'p> Source<'p> {
         Ok(Contraction { a: index(&found.a, index_a), b: index(&found.b, index_b), ..found })
     }
 
-    /// The axis of each dimension of the result in memory.
+    /// The axis of each iterator of the result, as they index memory, and its number of values.
     fn result_axes(&self, gather: &Gather) -> Result<Vec<(Axis, i64)>, String> {
-        let of = |d: &Dimension| match (&d.terms[..], d.offset) {
-            ([(i, 1)], 0) => Ok((gather.iters[*i].0, d.extent)),
-            ([], 0) if d.extent == 1 => Ok((Axis::M, 1)),
-            _ => Err("an index of the result is no iterator, and blocks come after it".to_string()),
-        };
-        gather.c.dims.iter().map(of).collect()
+        let dims = gather.c.by_iterators(&gather.iters);
+        let dims = dims.ok_or("an index of the result is no iterator, and blocks come after it")?;
+        Ok(dims.into_iter().map(|(i, extent)| (i.map_or(Axis::M, |i| gather.iters[i].0), extent)).collect())
     }
 }
 
@@ -448,18 +450,45 @@ impl Made {
 
 /// The map of indices by some iterators to those of a matrix, each dimension of which is an axis.
 pub(super) fn as_axes(gather: &Gather, iters: &[usize], axes: &[Axis]) -> String {
-    let fused = |axis: &Axis| {
-        let mine = iters.iter().filter(|i| gather.iters[**i].0 == *axis);
-        let digit = |sum: Option<String>, i: &usize| match sum {
-            None => Some(format!("i{i}")),
-            Some(sum) => Some(format!("({sum}) * {} + i{i}", gather.iters[*i].1.extent)),
+    let digits: Vec<(usize, String)> = iters.iter().map(|i| (*i, format!("i{i}"))).collect();
+    let list: Vec<&str> = digits.iter().map(|(_, name)| name.as_str()).collect();
+    fused(gather, &list, &digits, axes)
+}
+
+/// The map of indices of the result in memory to those of its matrix: a dimension of groups is both of its digits.
+pub(super) fn from_memory(gather: &Gather, axes: &[Axis]) -> String {
+    let Some(dims) = gather.c.by_iterators(&gather.iters) else { return as_axes(gather, &gather.c.iters, axes) };
+    let (mut list, mut digits) = (Vec::new(), Vec::new());
+    let mut dims = dims.into_iter();
+    for (number, memory) in gather.c.dims.iter().enumerate() {
+        let (name, mut above) = (format!("i{number}"), memory.extent);
+        for _ in 0..memory.terms.len().max(1) {
+            let Some((iter, extent)) = dims.next() else { continue };
+            let (whole, below) = (above == memory.extent, above / extent.max(1));
+            above = below;
+            let low = if whole { name.clone() } else { format!("{name} % {}", below * extent) };
+            let digit = if below == 1 { low } else { format!("({low}) // {below}") };
+            digits.extend(iter.map(|i| (i, digit)));
+        }
+        list.push(name);
+    }
+    digits.sort();
+    fused(gather, &list.iter().map(String::as_str).collect::<Vec<_>>(), &digits, axes)
+}
+
+/// The map of parameters to axes, of which iterators are the digits, as expressions of these parameters.
+fn fused(gather: &Gather, list: &[&str], digits: &[(usize, String)], axes: &[Axis]) -> String {
+    let of_axis = |axis: &Axis| {
+        let mine = digits.iter().filter(|(i, _)| gather.iters[*i].0 == *axis);
+        let next = |sum: Option<String>, (i, digit): &(usize, String)| match sum {
+            None => Some(digit.clone()),
+            Some(sum) => Some(format!("({sum}) * {} + {digit}", gather.iters[*i].1.extent)),
         };
         // Where none is left, the primitive refuses.
-        mine.fold(None, digit).unwrap_or_else(|| "0".into())
+        mine.fold(None, next).unwrap_or_else(|| "0".into())
     };
-    let list = iters.iter().map(|i| format!("i{i}")).collect::<Vec<_>>().join(", ");
-    let outputs: Vec<String> = axes.iter().map(fused).collect();
-    format!("lambda {list}: ({},)", outputs.join(", "))
+    let outputs: Vec<String> = axes.iter().map(of_axis).collect();
+    format!("lambda {}: ({},)", list.join(", "), outputs.join(", "))
 }
 
 /// The calls that make a product of a block, and those that leave its matrices in no memory.

@@ -7,24 +7,35 @@
 //! It is what `transform_block_layout` does with `lambda n, k, p: (n, k // 4, k % 4, p)`: where a sum goes over parts of a dimension, a
 //! map over the whole of it has an iterator for the part and one for the place in it, so that both have the same rows. The
 //! innermost iterator of a map stays: what lies side by side in memory is one row of its threads.
+//!
+//! before                                                after
+//!   C[n, k, p] += X[n, k // 4 * 8 + c, p] * W[k, c]       C[n, g * 4 + f, p] += X[n, g * 8 + c, p] * W[g * 4 + f, c]
+//!
+//! So it is with a product's channels, which then has tiles for each group.
+use super::encode::sum_of_products;
+use super::gather;
 use super::nests::{block_of, nest_over, part_of, parts};
 use crate::simplified::simplified;
 use satune_ir::affine::constant;
-use satune_ir::{visit, BinOp, Block, BufferId, Expr, IterVar, Program, Stmt};
+use satune_ir::{visit, BinOp, Block, BufferId, Expr, IterKind, IterVar, Program, Stmt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Lengths of the parts that dimensions of buffers are accessed by.
-type Lengths = BTreeMap<(BufferId, usize), i64>;
+/// Lengths of the parts that dimensions of buffers are accessed by, and whether a product has them.
+type Lengths = BTreeMap<(BufferId, usize), (i64, bool)>;
 
-/// The same program, its maps by the parts that its sums are over. As it is where a sum goes over the whole of such a dimension.
-pub(super) fn grouped(program: &Program) -> Program {
+/// The same program, its maps by the parts that its sums are over, and its products by the groups of their channels. As it is where a sum
+/// goes over the whole of such a dimension.
+pub(super) fn grouped(source: &Program) -> Program {
+    let program = &in_groups(source);
     let mut lengths = Lengths::new();
     let sums = |part: &&Stmt| block_of(program, part).is_ok_and(|b| b.init.is_some());
     for block in parts(program).into_iter().filter(sums).filter_map(|part| block_of(program, part).ok()) {
-        for (at, index) in indices(block) {
+        // What a product reads is gathered, whatever parts it is accessed by.
+        let product = is_product(block);
+        for (at, index) in indices(block).filter(|((buffer, _), _)| !product || writes(block, *buffer)) {
             if let Some(length) = length(index, block) {
-                lengths.insert(at, length);
+                lengths.insert(at, (length, product));
             }
         }
     }
@@ -37,12 +48,12 @@ pub(super) fn grouped(program: &Program) -> Program {
     while std::mem::take(&mut changed) {
         for nest in &mut nests {
             let Ok(block) = block_of(&out, nest) else { continue };
-            let Some((iter, length)) = whole(block, &lengths) else { continue };
+            let Some((iter, (length, product))) = whole(block, &lengths) else { continue };
             if block.init.is_some() {
                 return program.clone();
             }
             let bare = |(_, index): &((BufferId, usize), &Expr)| matches!(index, Expr::Var(v) if *v == iter.var);
-            lengths.extend(indices(block).into_iter().filter(bare).map(|(at, _)| (at, length)));
+            lengths.extend(indices(block).filter(bare).map(|(at, _)| (at, (length, product))));
             let (block, iter) = (block.clone(), iter.clone());
             *nest = by_parts(&mut out, &block, &iter, length);
             changed = true;
@@ -52,10 +63,60 @@ pub(super) fn grouped(program: &Program) -> Program {
     simplified(&out)
 }
 
+/// Products of which a factor is indexed by the quotient of an iterator of the result, `k // 4 * 4 + c`: each group of channels is a product
+/// by itself, the groups an axis of all three.
+fn in_groups(program: &Program) -> Program {
+    let mut out = program.clone();
+    let mut nests: Vec<Stmt> = parts(program).into_iter().cloned().collect();
+    for at in 0..nests.len() {
+        let Ok(block) = block_of(&out, &nests[at]) else { continue };
+        let Some((iter, length)) = divided(block).filter(|_| sum_of_products(block).is_ok()) else { continue };
+        let (block, iter) = (block.clone(), iter.clone());
+        let (before, before_nest) = (out.clone(), nests[at].clone());
+        nests[at] = by_parts(&mut out, &block, &iter, length);
+        *out.body.block.body = Stmt::seq(nests.clone());
+        out = simplified(&out);
+        nests = parts(&out).into_iter().cloned().collect();
+        if !block_of(&out, &nests[at]).is_ok_and(|block| gather::takes(&out, block)) {
+            out = before;
+            nests = parts(&out).into_iter().cloned().collect();
+            nests[at] = before_nest;
+        }
+    }
+    out
+}
+
+/// An iterator of the result of which indices take the quotient, and by what.
+fn divided(block: &Block) -> Option<(&IterVar, i64)> {
+    let mut found = None;
+    let mut look = |e: &Expr| {
+        let Expr::Binary(BinOp::FloorDiv, of, by) = e else { return };
+        let (Expr::Var(v), Expr::Int(by, _)) = (&**of, &**by) else { return };
+        let iter = block.iter_vars.iter().find(|iv| iv.var == *v && iv.kind == IterKind::Spatial);
+        let whole = iter.filter(|iv| constant(&iv.extent).is_some_and(|n| *by > 1 && n % by == 0 && n > *by));
+        found = found.or(whole.map(|iv| (iv, *by)));
+    };
+    visit::walk_stmt_exprs(&block.body, &mut |e| visit::walk_expr(e, &mut look));
+    found
+}
+
+fn writes(block: &Block, buffer: BufferId) -> bool {
+    block.writes.iter().any(|w| w.buffer == buffer)
+}
+
+/// Whether a block is a sum of products whose factors have each an iterator of the result that the other has not: what it reads is
+/// gathered for tiles, whatever parts it is accessed by.
+fn is_product(block: &Block) -> bool {
+    let Ok([_, a, b]) = sum_of_products(block) else { return false };
+    let uses = |(_, at): &(BufferId, &[Expr]), iv: &IterVar| at.iter().any(|e| visit::uses_var(e, &|v| v == iv.var.id));
+    let spatial = || block.iter_vars.iter().filter(|iv| iv.kind == IterKind::Spatial);
+    spatial().any(|iv| uses(&a, iv) && !uses(&b, iv)) && spatial().any(|iv| uses(&b, iv) && !uses(&a, iv))
+}
+
 /// The indices of a block's regions, each with its buffer and dimension.
-fn indices(block: &Block) -> Vec<((BufferId, usize), &Expr)> {
+fn indices(block: &Block) -> impl Iterator<Item = ((BufferId, usize), &Expr)> {
     let regions = block.reads.iter().chain(&block.writes);
-    regions.flat_map(|r| r.ranges.iter().enumerate().map(|(dim, range)| ((r.buffer, dim), &range.min))).collect()
+    regions.flat_map(|r| r.ranges.iter().enumerate().map(|(dim, range)| ((r.buffer, dim), &range.min)))
 }
 
 /// How long the parts of an index `part * length + place` are.
@@ -64,14 +125,14 @@ fn length(index: &Expr, block: &Block) -> Option<i64> {
     block.iter_vars.iter().find(|iv| iv.var == *place).and_then(|iv| constant(&iv.extent))
 }
 
-/// An iterator of a block, not its innermost, that indexes the whole of a dimension of which others access parts.
-fn whole<'b>(block: &'b Block, lengths: &Lengths) -> Option<(&'b IterVar, i64)> {
-    let (_, outer) = block.iter_vars.split_last()?;
-    indices(block).into_iter().find_map(|(at, index)| {
-        let (Expr::Var(v), Some(length)) = (index, lengths.get(&at)) else { return None };
-        let iter = outer.iter().find(|iv| iv.var == *v)?;
+/// An iterator of a block that indexes the whole of a dimension of which others access parts; not its innermost, unless a product does.
+fn whole<'b>(block: &'b Block, lengths: &Lengths) -> Option<(&'b IterVar, (i64, bool))> {
+    let (last, outer) = block.iter_vars.split_last()?;
+    indices(block).find_map(|(at, index)| {
+        let (Expr::Var(v), Some((length, product))) = (index, lengths.get(&at)) else { return None };
+        let iter = outer.iter().chain(product.then_some(last)).find(|iv| iv.var == *v)?;
         let extent = constant(&iter.extent).filter(|_| constant(&iter.min) == Some(0))?;
-        (extent % length == 0 && extent > *length).then_some((iter, *length))
+        (extent % length == 0 && extent > *length).then_some((iter, (*length, *product)))
     })
 }
 
@@ -90,11 +151,12 @@ fn by_parts(out: &mut Program, block: &Block, iter: &IterVar, length: i64) -> St
     let first = Expr::Binary(BinOp::Mul, var(&part), Arc::new(int(length)));
     let index = Expr::Binary(BinOp::Add, Arc::new(first), var(&place));
     let map = HashMap::from([(iter.var.id, index)]);
-    let body = visit::map_stmt_exprs(&block.body, &mut |e| visit::substitute(e, &map));
+    let mut put = |stmt: &Stmt| visit::map_stmt_exprs(stmt, &mut |e| visit::substitute(e, &map));
+    let (body, init) = (put(&block.body), block.init.as_deref().map(&mut put));
     let two = |iv: &IterVar| match iv.var == iter.var {
         true => vec![part.clone(), place.clone()],
         false => vec![iv.clone()],
     };
     let iters: Vec<IterVar> = block.iter_vars.iter().flat_map(two).collect();
-    nest_over(out, block.name.clone(), &iters, None, body)
+    nest_over(out, block.name.clone(), &iters, init, body)
 }

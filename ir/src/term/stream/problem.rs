@@ -450,12 +450,13 @@ impl Stream {
         self.same_elements(from, to) && blocks.iter().all(fits) && (blocks.len() == 1 || together())
     }
 
-    /// Whether a plain kernel has a block's sum in a register, and stores it once.
+    /// Whether a plain kernel has a block's sum in a register, and stores it once: `compute_at` takes what is written at bare iterators.
     pub fn holds_sum(&self, block: &StreamBlock) -> bool {
         let spatial = block.spatial();
         let first = |(i, place): (usize, &usize)| (*place < spatial) != block.iters[i].reduce;
         let reduces = spatial > 0 && spatial < block.iters.len();
-        self.pipeline && block.stores == 1 && reduces && block.places.iter().enumerate().all(first)
+        let bare = block.write.known && block.write.split.is_none();
+        self.pipeline && block.stores == 1 && bare && reduces && block.places.iter().enumerate().all(first)
     }
 
     /// The iterator of the first block of a plain kernel along which a thread may have several results, which lie side by side there: the

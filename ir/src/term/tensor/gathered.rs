@@ -31,7 +31,14 @@ impl GatheredMatrix {
     pub(super) fn beside(contraction: &Contraction, read: &Beside) -> GatheredMatrix {
         let dims = contraction.result_dims();
         let (iters, terms) = match &contraction.gather {
-            Some(gather) => (gather.iters.clone(), gather.c.dims.iter().map(|d| d.terms.clone()).collect::<Vec<_>>()),
+            Some(gather) => {
+                let bare = gather.c.by_iterators(&gather.iters);
+                let terms = match bare {
+                    Some(dims) => dims.into_iter().map(|(i, _)| i.map(|i| (i, 1)).into_iter().collect()).collect(),
+                    None => gather.c.dims.iter().map(|d| d.terms.clone()).collect::<Vec<_>>(),
+                };
+                (gather.iters.clone(), terms)
+            }
             None => {
                 let place = |axis: &Axis| contraction.iters.iter().position(|(a, _)| a == axis);
                 let term = |axis: &Axis| place(axis).map(|i| (i, 1)).into_iter().collect();

@@ -182,7 +182,6 @@ pub fn shared_loop(stream: &Stream, block: usize, threads: i64, lanes: bool) -> 
 pub fn neighbours(stream: &Stream, from: usize, to: usize, vector: i64, sharing: i64) -> StreamHeld {
     let refused = |why| Err(StreamRefusal::Neighbours { vector, block: names(stream, from, to), why });
     match stream.neighbours(from, to) {
-        _ if vector == 1 => Ok(()),
         _ if sharing > 1 => refused("threads share a sum, and have one of them"),
         None => refused(
             "it does not store once, along its innermost loop, what a register holds and no other block has changed",
@@ -264,6 +263,16 @@ pub fn widest(stream: &Stream, from: usize, to: usize, row_iters: usize) -> Opti
     let accessed = accesses.filter(|(b, a)| along(b.form(a, row_iters)));
     accessed
         .map(|(_, a)| &stream.buffers[a.buffer])
+        .map(|buffer| (i64::from(buffer.dtype.bytes()), buffer.name.as_str()))
+        .max()
+}
+
+/// The same of all that they access.
+pub fn widest_of_any(stream: &Stream, from: usize, to: usize) -> Option<(i64, &str)> {
+    let blocks = stream.blocks[from..to].iter();
+    let accessed = blocks.flat_map(|b| b.loaded.iter().map(|load| load.buffer).chain([b.write.buffer]));
+    accessed
+        .map(|buffer| &stream.buffers[buffer])
         .map(|buffer| (i64::from(buffer.dtype.bytes()), buffer.name.as_str()))
         .max()
 }

@@ -1,7 +1,7 @@
 //! What traces of plans on tensor cores share.
 use crate::intrinsics::{self, fragment as places};
 use crate::keys;
-use crate::space::gather::{as_axes, GatherWriter};
+use crate::space::gather::{from_memory, GatherWriter};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::wgmma_conditions::AlignedRows;
@@ -238,7 +238,7 @@ impl<'a> Writer<'a> {
     pub fn cache_tile(&mut self) {
         self.named("cache_write", [var("c_fragment"), json!(0), json!("shared")], "c_shared");
         if let Some(gather) = &self.contraction.gather {
-            let map = as_axes(gather, &gather.c.iters, &self.contraction.c.dims);
+            let map = from_memory(gather, &self.contraction.c.dims);
             self.mapped("transform_layout", [var("c_shared"), json!(["read", 0])], map.clone());
             self.mapped("transform_block_layout", [var("c_shared")], map);
         }

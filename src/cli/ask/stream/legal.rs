@@ -210,7 +210,10 @@ fn plain(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Des
     if sharing > 1 {
         ask(out, shared_loop(stream, from, sharing, lanes).map(drop));
     }
-    ask(out, neighbours(stream, from, to, kernel.vector.unwrap_or(1), sharing));
+    if let Some(vector) = kernel.vector.filter(|vector| *vector > 1) {
+        ask(out, neighbours(stream, from, to, vector, sharing));
+        ask(out, vector_bytes(vector, widest_of_any(stream, from, to)));
+    }
     if let Some(threads) = kernel.threads {
         ask(out, threads_fit(threads, sharing, limits(gpu).threads.into()));
     }

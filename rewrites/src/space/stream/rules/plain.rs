@@ -1,7 +1,7 @@
 //! A plain kernel: `fuse`, `split` and `bind` of a block's spatial loops, for blocks that no other kernel takes. Of a sum, threads may
 //! share a loop (`split`, `bind`), and a map of its results may be in the same kernel (`compute_at` of the sum).
 use super::engine::Engine;
-use crate::space::conditions::stream::{neighbours, plain_fits, shared_loop, threads_fit};
+use crate::space::conditions::stream::{neighbours, plain_fits, shared_loop, threads_fit, vector_bytes, widest_of_any};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{BlockKind, Sharing, Step, StreamState, StreamTerm};
@@ -9,7 +9,7 @@ use satune_ir::term::stream::{BlockKind, Sharing, Step, StreamState, StreamTerm}
 /// `kernel = plain t`, `kernel = plain t of v each`, `kernel = plain t shared by s`.
 ///
 /// Side conditions: no other kernel takes the block; a map is over the elements of the sum, which it alone reads; a block of threads has no more than it may; a sum has a loop to share; neighbouring
-/// results of a thread lie along the last dimension of what is written, which they divide.
+/// results of a thread lie along the last dimension of what is written, which they divide; an access has 16 bytes at most.
 pub struct Plain;
 
 impl Rule<StreamTerm> for Plain {
@@ -45,7 +45,11 @@ impl Rule<StreamTerm> for Plain {
             let warp = if sharing.is_some_and(|s| s.lanes) { 1 } else { 32 };
             for vector in engine.menu.vectors.clone() {
                 let side_by_side = neighbours(stream, 0, usize::from(blocks), vector, each);
-                if !engine.holds(StreamCondition::VectorDivides, side_by_side) {
+                let bytes = vector_bytes(vector, widest_of_any(stream, 0, usize::from(blocks)));
+                if vector > 1
+                    && !(engine.holds(StreamCondition::VectorDivides, side_by_side)
+                        && engine.holds(StreamCondition::VectorBytes, bytes))
+                {
                     continue;
                 }
                 // A wider block than there are results has idle warps only.
