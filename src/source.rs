@@ -13,7 +13,7 @@ use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{files, visit, BufferId, ForKind, Program, Stmt};
 use satune_rewrites::intrinsics::described;
 use satune_rewrites::space::stream::contractions;
-use satune_rewrites::space::{contraction, explored, not_told, of_bare_loops, on_tensor_cores, EncodeError};
+use satune_rewrites::space::{contraction, explored, not_told, of_bare_loops, on_tensor_cores, scans, EncodeError};
 use satune_rewrites::tree::has_blocks;
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
@@ -293,11 +293,13 @@ fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> Checked {
     let wrong = if made == given { None } else { difference(&made, &given) };
     match wrong {
         None => {
-            let bare = of_bare_loops(&given);
-            let undone = bare.is_none() && is_scheduled(&given) && !is_scheduled(&made);
+            let (bare, scanned) = (of_bare_loops(&given), scans(&given));
+            let undone = bare.is_none() && !scanned && is_scheduled(&given) && !is_scheduled(&made);
             let loops = "its loops are those of blocks, which run in any order: what they add up is not added up in their order";
             let schedule = "the program is scheduled already: explored is the program that it schedules";
-            let note = bare.unwrap_or_default().then_some(loops).or(undone.then_some(schedule));
+            let sums = "its scans are explored as sums of parts: what they add up is not added up in their order";
+            let note = scanned.then_some(sums).or(bare.unwrap_or_default().then_some(loops));
+            let note = note.or(undone.then_some(schedule));
             Checked { program: made, note: note.map(String::from), given: undone.then(|| Box::new(given)) }
         }
         Some(wrong) => {

@@ -24,6 +24,7 @@ mod read;
 mod read_cores;
 mod reducer_forms;
 pub mod rules;
+mod scans;
 pub mod stream;
 mod strided;
 mod tuples;
@@ -50,12 +51,12 @@ pub use reducer_forms::in_reducer_forms;
 use satune_ir::IterKind;
 pub use unread::ReadError;
 
-/// The program that is explored for a source: one whose loops and stores are those of blocks, without the schedule that it has already,
+/// The program that is explored for a source: one whose scans are sums, whose loops and stores are those of blocks, without the schedule that it has already,
 /// buffers row by row, a reduction for each result, reductions in the form of reducers, indices in their shortest form, what is updated in
 /// place copied before, channels by their groups, factors that are computed as buffers of their own, neighbouring axes of products as one,
 /// maps in the order of what they write, iterators by the digits that indices take of them, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
-    let source = &bare::as_blocks(&differences_as_sums(source));
+    let source = &bare::as_blocks(&scans::as_sums(&differences_as_sums(source)));
     let source = strided::row_major(&unscheduled::unscheduled(source).unwrap_or_else(|_| source.clone()));
     let source = tuples::taken_apart(&source, stream::sums_rows);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
@@ -67,6 +68,12 @@ pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
 /// Why the program that a scheduled one schedules cannot be told, for people; none where it can.
 pub fn not_told(scheduled: &satune_ir::Program) -> Option<String> {
     unscheduled::unscheduled(scheduled).err()
+}
+
+/// Whether scans of a program are explored as sums.
+pub fn scans(program: &satune_ir::Program) -> bool {
+    let program = &differences_as_sums(program);
+    scans::as_sums(program).body.block.body != program.body.block.body
 }
 
 /// Whether blocks made of loops of a program, which are in no block or within one, add up; none where there are no such loops.

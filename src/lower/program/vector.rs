@@ -75,7 +75,11 @@ fn occurrences(e: &Expr, under: &Option<Vec<Pred>>, ranges: &Ranges, out: &mut V
         }
         Expr::Cast(_, a) | Expr::Not(a) => of(a, under),
         Expr::Call(_, args, _) => args.iter().for_each(|a| of(a, under)),
-        Expr::Select { cond, then, otherwise, .. } => {
+        Expr::Select { then, otherwise, lazy: false, .. } => {
+            of(then, under);
+            of(otherwise, under);
+        }
+        Expr::Select { cond, then, otherwise, lazy: true } => {
             let clauses = Pred::clauses(cond, ranges);
             let with = |more: Option<Vec<Pred>>| {
                 let mut all = under.clone()?;
