@@ -60,6 +60,7 @@ mod reductions;
 mod registers;
 mod rows;
 mod scalars;
+mod scans;
 mod semantics;
 mod simulated;
 mod slots;

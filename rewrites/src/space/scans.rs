@@ -1,10 +1,10 @@
 //! Scans, each element of which is one more than the one before, as sums of parts.
 //!
 //! before                                       after
-//!   X[i, 0] = A[i, 0]                            T[i, q] = T[i, q] + A[i, 32 q + l]                          init 0
+//!   X[i, 0] = A[i, 0]                            T[i, q] = T[i, q] + A[i, 16 q + l]                          init 0
 //!   for j: X[i, j] = X[i, j - 1] + A[i, j]       E[i, q] = E[i, q] + (T[i, r] if r < q else 0)               init 0
 //!                                                X[i, j] = X[i, j] + (E[i, q] if l == 0 else 0)              init 0
-//!                                                                  + (A[i, 32 q + l] if l <= j % 32 else 0)   q = j // 32
+//!                                                                  + (A[i, 16 q + l] if l <= j % 16 else 0)   q = j // 16
 //!
 //! A scan has a thread for each row, which waits for each of its steps. Addition and multiplication are associative: the elements of a
 //! part are added up, what stands before each part is a scan of these sums, and an element is that with what its own part has up to it.
@@ -29,7 +29,7 @@ const LONG: i64 = 128;
 /// Elements that are scanned at once.
 const AT_ONCE: i64 = 64;
 /// Lengths of parts, the best first.
-const PARTS: [i64; 4] = [32, 64, 16, 48];
+const PARTS: [i64; 4] = [16, 32, 64, 48];
 
 /// The same program with its scans as sums.
 pub(super) fn as_sums(program: &Program) -> Program {
@@ -170,7 +170,7 @@ impl Scan {
         let name = parts.last().and_then(|part| all_realizes(part).last().map(|r| r.block.name.clone()));
         let mut outer = Vec::new();
         let mut first_of_all = None;
-        if let [Node::Loop(..) | Node::Store(..), Node::Loop(..)] = &all[..] {
+        if let [Node::Loop(..), Node::Loop(..)] = &all[..] {
             let scan = all.pop();
             first_of_all = all.pop();
             all.extend(scan);
@@ -609,5 +609,115 @@ impl Sums<'_> {
         let next = select(there, self.element(&e, &add(begin, step.clone()), end), self.neutral(), false);
         let added = select(binary(BinOp::Eq, step, self.number(0)), with_before, next, false);
         self.sum(&name, (target, index.to_vec()), [&j, &l], added);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::as_sums;
+    use satune_ir::{interp, tvmscript, Program};
+
+    fn program(body: &str, shape: &str) -> Program {
+        let body: String = body.trim().lines().map(|line| format!("    {line}\n")).collect();
+        tvmscript::parse(&format!(
+            "from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main(A: T.Buffer({shape}, \"int32\"), B: T.Buffer({shape}, \"int32\")):\n{body}"
+        ))
+        .unwrap_or_else(|e| panic!("{e}\n{body}"))
+    }
+
+    /// Ways to write the scan of rows of `n` elements.
+    fn ways(n: i64) -> Vec<String> {
+        let last = n - 1;
+        let chosen = |value: &str| {
+            format!("for i, j in T.grid(3, {n}):\n    with T.sblock(\"scan\"):\n        vi = T.axis.spatial(3, i)\n        vj = T.axis.opaque({n}, j)\n        B[vi, vj] = {value}\n")
+        };
+        let kept = |begin: &str, steps: &str| {
+            format!("s = T.sblock_alloc_buffer((1,), \"int32\", scope=\"local\")\nfor i in range(3):\n    s[0] = {begin}\n    for j in range({n}):\n{steps}")
+        };
+        vec![
+            chosen("T.if_then_else(vj == 0, A[vi, vj], B[vi, vj - 1] + A[vi, vj])"),
+            chosen("T.if_then_else(vj > 0, B[vi, vj - 1], 0) + A[vi, vj] * A[vi, vj]"),
+            chosen("A[vi, vj] + T.if_then_else(vj < 1, 5, B[vi, vj - 1])"),
+            chosen("T.if_then_else(vj == 0, A[vi, 7], B[vi, vj - 1] * A[vi, vj])"),
+            format!("for i in range(3):\n    B[i, 0] = A[i, 0]\n    for j in range({last}):\n        B[i, j + 1] = B[i, j] + A[i, j + 1]\n"),
+            format!("for i in range(3):\n    B[i, 0] = 1\n    for j in range({last}):\n        B[i, j + 1] = A[i, j] * B[i, j]\n"),
+            format!("for i in range(3):\n    B[i, 0] = 2\n    for j in range({last}):\n        B[i, j + 1] = A[i, j + 1] + B[i, j] + A[i, j]\n"),
+            format!("for i in range(3):\n    B[i, 0] = A[i, 1]\nfor i, j in T.grid(3, {last}):\n    B[i, j + 1] = B[i, j] + A[i, j + 1]\n"),
+            format!("for f in T.parallel(3):\n    B[f * {n} // {n}, f * {n} % {n}] = A[f * {n} // {n}, f * {n} % {n}]\n    for j in range({last}):\n        B[(f * {n} + (j + 1)) // {n}, (f * {n} + (j + 1)) % {n}] = B[(f * {n} + j) // {n}, (f * {n} + j) % {n}] + A[(f * {n} + (j + 1)) // {n}, (f * {n} + (j + 1)) % {n}]\n"),
+            kept("0", "        s[0] = s[0] + A[i, j]\n        B[i, j] = s[0]\n"),
+            kept("A[i, 3]", "        s[0] = s[0] + A[i, j]\n        B[i, j] = s[0]\n"),
+            kept("0", "        B[i, j] = s[0]\n        s[0] = s[0] + A[i, j]\n"),
+            kept("A[i, 3]", "        B[i, j] = s[0]\n        s[0] = A[i, j] + s[0]\n"),
+        ]
+    }
+
+    #[test]
+    fn every_way_to_write_a_scan_is_taken_and_means_the_same() {
+        // Whole parts or not, of one level and of two.
+        for n in [128, 131, 2080, 2100] {
+            for (way, body) in ways(n).iter().enumerate() {
+                let source = program(body, &format!("(3, {n})"));
+                let sums = as_sums(&source);
+                assert_ne!(source.body.block.body, sums.body.block.body, "{body}");
+                if let Err(difference) = interp::equal_on(&source, &sums, way as u64) {
+                    panic!("{difference}\n{body}\n{}", tvmscript::print(&sums));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn columns_are_scanned_as_rows_are() {
+        let source = program(
+            "for t, i in T.grid(150, 5):\n    with T.sblock(\"scan\"):\n        vt = T.axis.scan(150, t)\n        vi = T.axis.spatial(5, i)\n        B[vt, vi] = T.if_then_else(vt == 0, A[vt, vi], B[vt - 1, vi] + A[vt, vi])\n",
+            "(150, 5)",
+        );
+        let sums = as_sums(&source);
+        assert_ne!(source.body.block.body, sums.body.block.body);
+        interp::equal_on(&source, &sums, 1).unwrap();
+    }
+
+    #[test]
+    fn one_row_is_scanned_as_several_are() {
+        for body in [
+            "B[0] = A[0]\nfor j in range(199):\n    B[j + 1] = B[j] + A[j + 1]\n",
+            "s = T.sblock_alloc_buffer((1,), \"int32\", scope=\"local\")\ns[0] = 0\nfor j in range(200):\n    s[0] = s[0] + A[j]\n    B[j] = s[0]\n",
+        ] {
+            let source = program(body, "(200,)");
+            let sums = as_sums(&source);
+            assert_ne!(source.body.block.body, sums.body.block.body, "{body}");
+            interp::equal_on(&source, &sums, 1).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_no_scan_stays() {
+        let row = |begin: &str, next: &str| {
+            format!(
+                "for i in range(3):\n    B[i, 0] = {begin}\n    for j in range(199):\n        B[i, j + 1] = {next}\n"
+            )
+        };
+        for body in [
+            // A recurrence; a step that reads what is written; another operation; two elements before; fewer elements.
+            row("A[i, 0]", "B[i, j] * A[i, j] + A[i, j + 1]"),
+            row("A[i, 0]", "B[i, j] + B[i, 0] * A[i, j + 1]"),
+            row("A[i, 0]", "B[i, j] - A[i, j + 1]"),
+            row("A[i, 0]", "A[i, j + 1] - B[i, j]"),
+            row("A[i, 0]", "B[i, j] + B[i, j]"),
+            row("B[i, 1]", "B[i, j] + A[i, j + 1]"),
+            row("A[i, 0]", "B[i, j] + A[i, j + 1]").replace("B[i, 0] =", "B[i, 2] ="),
+            row("A[i, 0]", "B[i, j] + A[i, j + 1]").replace("199", "99"),
+            // All rows in one, and one row again and again.
+            "for i, j in T.grid(3, 199):\n    B[0, j + 1] = B[0, j] + A[i, j]\n".into(),
+            "for i in range(3):\n    B[0, 0] = A[i, 0]\n    for j in range(199):\n        B[0, j + 1] = B[0, j] + A[i, j + 1]\n".into(),
+            // A scalar that is read afterwards.
+            "s = T.sblock_alloc_buffer((1,), \"int32\", scope=\"local\")\ns[0] = 0\nfor j in range(200):\n    s[0] = s[0] + A[0, j]\n    B[0, j] = s[0]\nB[1, 0] = s[0]\n".into(),
+            // Choices that are of another element.
+            "for i, j in T.grid(3, 200):\n    with T.sblock(\"scan\"):\n        vi = T.axis.spatial(3, i)\n        vj = T.axis.opaque(200, j)\n        B[vi, vj] = T.if_then_else(vj == 0 or vj == 9, A[vi, vj], B[vi, T.max(vj - 1, 0)] + A[vi, vj])\n".into(),
+            "for i, j in T.grid(3, 200):\n    with T.sblock(\"scan\"):\n        vi = T.axis.spatial(3, i)\n        vj = T.axis.opaque(200, j)\n        B[vi, vj] = T.if_then_else(vi == 0, A[vi, vj], B[vi - 1, vj] + A[vi, vj])\n".into(),
+        ] {
+            let source = program(&body, "(3, 200)");
+            assert_eq!(source.body.block.body, as_sums(&source).body.block.body, "{body}");
+        }
     }
 }
