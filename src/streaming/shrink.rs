@@ -57,6 +57,22 @@ fn in_source<'s>(
     both.filter_map(move |(iter, old)| wants.get(&iter.axis).map(|want| (old.axis, [want.fewest(), want.multiple])))
 }
 
+/// Axes of the source along which threads of plain kernels have several results, and how many.
+fn beside(plan: &StreamPlan, stream: &Stream, source: &Stream) -> BTreeMap<usize, i64> {
+    let mut out = BTreeMap::new();
+    for kernel in &plan.kernels {
+        let KernelPlan::Plain(plain) = kernel else { continue };
+        let own = stream.blocks.iter().find(|b| b.name == plain.block);
+        let original = source.blocks.iter().find(|b| b.name == plain.block);
+        let iter = own.and_then(|b| original?.iters.get(b.spatial().checked_sub(1)?));
+        if let Some(iter) = iter {
+            let most = out.entry(iter.axis).or_insert(1);
+            *most = plain.vector.max(*most);
+        }
+    }
+    out
+}
+
 /// New extents by axis, so that every kernel of the plan has two blocks or iterations along each axis, the last of them cut
 /// where the problem's is.
 fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
@@ -260,7 +276,7 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
                 sizes.entry(iter.axis).or_insert(2 * plan.parts);
             }
         }
-        let small = shrink_any(program, plan, problem, &sizes);
+        let small = shrink_any(program, plan, problem, &sizes, &beside(plan, stream, source));
         let plan = fitted(plan.clone(), &small);
         return (small, plan);
     }

@@ -19,12 +19,13 @@ const FEW: [i64; 3] = [5, 9, 17];
 type Extents = Vec<Vec<i64>>;
 
 /// The source program with fewer values along its axes, as far as it stays one that the plan schedules. `sizes` has the number
-/// of values along the axes where it matters.
+/// of values along the axes where it matters, `multiples` what it is a multiple of along others.
 pub(super) fn shrink_any(
     program: &Program,
     plan: &StreamPlan,
     problem: &Streams,
     sizes: &BTreeMap<usize, i64>,
+    multiples: &BTreeMap<usize, i64>,
 ) -> Program {
     let source = problem.whole();
     let blocks: Vec<&Block> = child_realizes(&program.body.block.body).into_iter().map(|r| &r.block).collect();
@@ -45,7 +46,9 @@ pub(super) fn shrink_any(
         if extents.iter().all(|nest| product(nest) <= WHOLE) {
             break;
         }
-        let wanted = sizes.get(&axis).map_or(FEW.to_vec(), |size| vec![*size]);
+        let of = multiples.get(&axis).copied().unwrap_or(1);
+        let few = FEW.map(|few| (few + of - 1) / of * of);
+        let wanted = sizes.get(&axis).map_or(few.to_vec(), |size| vec![*size]);
         for few in wanted.into_iter().filter(|few| *few < extent) {
             let mut trial = extents.clone();
             let iters = source.blocks.iter().zip(&mut trial).flat_map(|(b, nest)| b.iters.iter().zip(nest));

@@ -89,6 +89,82 @@ fn random_schedules_of_convolutions_on_tensor_cores_are_right() {
     }
 }
 
+/// Products whose channels, or heads, are in groups, as TensorIR's `te` writes them: each group has tiles, and what comes after is in the
+/// same kernel. Random schedules on tensor cores and on single threads are right.
+#[test]
+fn products_in_groups_are_right() {
+    use crate::sums::sum;
+    let mut rng = rand::rngs::StdRng::seed_from_u64(crate::support::seed());
+    let scores = sum(
+        "S",
+        &[('S', 1), ('S', 8), ('S', 24), ('S', 40), ('R', 32)],
+        [
+            "S[v0, v1, v2, v3]",
+            "T.float32(0)",
+            "SUM + T.Cast(\"float32\", Q[v0, v1, v2, v4]) * T.Cast(\"float32\", K[v0, v1 // 4, v3, v4])",
+        ],
+    );
+    let values = sum(
+        "O",
+        &[('S', 2), ('S', 24), ('S', 6), ('S', 32), ('R', 48)],
+        [
+            "O[v0, v1, v2, v3]",
+            "T.float32(0)",
+            "SUM + T.Cast(\"float32\", P[v0, v2, v1, v4]) * T.Cast(\"float32\", V[v0, v4, v2 // 3, v3])",
+        ],
+    );
+    let layer = "
+P = T.sblock_alloc_buffer((2, 32, 8, 8), \"float16\")
+S = T.sblock_alloc_buffer((2, 48, 6, 6))
+for i0, i1, i2, i3 in T.grid(2, 32, 8, 8):
+    with T.sblock(\"P\"):
+        v0, v1, v2, v3 = T.axis.remap(\"SSSS\", [i0, i1, i2, i3])
+        P[v0, v1, v2, v3] = T.if_then_else(1 <= v2 and v2 < 7 and 1 <= v3 and v3 < 7, A[v0, v1, v2 - 1, v3 - 1], T.float16(0))
+"
+    .to_string()
+        + &sum(
+            "S",
+            &[('S', 2), ('S', 48), ('S', 6), ('S', 6), ('R', 16), ('R', 3), ('R', 3)],
+            [
+                "S[v0, v1, v2, v3]",
+                "T.float32(0)",
+                "SUM + T.Cast(\"float32\", P[v0, v1 // 24 * 16 + v4, v2 + v5, v3 + v6]) * T.Cast(\"float32\", W[v1, v4, v5, v6])",
+            ],
+        )
+        + "
+for i0, i1, i2, i3 in T.grid(2, 48, 6, 6):
+    with T.sblock(\"Y\"):
+        v0, v1, v2, v3 = T.axis.remap(\"SSSS\", [i0, i1, i2, i3])
+        Y[v0, v1, v2, v3] = T.max(S[v0, v1, v2, v3] + B[v1], T.float32(0))
+";
+    for (what, params, body) in [
+        ("heads that share keys", "Q: 1, 8, 24, 32 float16; K: 1, 2, 40, 32 float16; S: 1, 8, 24, 40 float32", scores),
+        (
+            "heads that share values",
+            "P: 2, 6, 24, 48 bfloat16; V: 2, 48, 2, 32 bfloat16; O: 2, 24, 6, 32 float32",
+            values,
+        ),
+        ("a layer", "A: 2, 32, 6, 6 float16; W: 48, 16, 3, 3 float16; B: 48, float32; Y: 2, 48, 6, 6 float32", layer),
+    ] {
+        let program = satune_rewrites::space::explored(&tvmscript::parse(&script(params, &body)).unwrap());
+        let contraction = contraction(&program).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(contraction.epilogue.is_some(), what == "a layer");
+        sampled_schedules_are_right(&program, &contraction, 2);
+        for gpu in ["a100", "h200"] {
+            let space = crate::tensor_space::tensor_only(&contraction, &Descriptor::load(gpu).unwrap());
+            let counts = Counts::of(&space);
+            for _ in 0..samples(2) {
+                let term = counts.sample(&space, &mut rng).unwrap_or_else(|| panic!("{what}: {gpu}"));
+                let plan = satune_ir::term::Schedule::from_term(&term, &contraction).unwrap();
+                let told = || format!("{what}: {gpu}\n{}", plan.describe().join("\n"));
+                let made = scheduled::of_schedule(&program, &plan, &contraction, &h200())
+                    .unwrap_or_else(|e| panic!("{e}\n{}", told()));
+                scheduled::check(&program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+            }
+        }
+    }
+}
+
 /// What the TMA does not bring as pixels of images has schedules on `mma.sync` alone, and says why.
 #[test]
 fn factors_that_the_tma_does_not_gather_say_why() {

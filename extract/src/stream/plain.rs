@@ -7,7 +7,7 @@ use satune_ir::affine::{int, value_of, Domains};
 use satune_ir::machine::{self, SECTOR};
 use satune_ir::term::stream::{BlockKind, Indexed, PlainPlan, Stream, StreamBlock, StreamBuffer};
 use satune_ir::{visit, DType, Expr, Range, VarId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Sectors of a warp's access of which nothing is known (estimate).
 const UNKNOWN_SECTORS: f64 = 8.0;
@@ -176,7 +176,14 @@ impl<'a> Threads<'a> {
         let mut l1 = L1 { size: (L1_SECTORS * threads as f64) as u64, came: HashMap::new(), count: 0 };
         let mut values = vec![0; b.iters.len()];
         let mut warps = 0;
+        // What neighbours, and steps that are expanded, want of the same elements is loaded once.
+        let together = self.steps(b.iters.len().saturating_sub(1)).max(1);
+        let together = if together as f64 <= EXPANDED { together } else { 1 };
+        let mut seen = HashSet::new();
         for step in 0..looked {
+            if step % together == 0 {
+                seen.clear();
+            }
             for load in loads.iter_mut().filter(|load| step % load.inside == 0) {
                 load.steps += 1;
                 for first in (0..threads).step_by(32) {
@@ -188,7 +195,7 @@ impl<'a> Threads<'a> {
                     let own: Vec<Vec<i64>> =
                         lanes.filter_map(|lane| (0..self.plan.vector).map(|e| at(lane, e)).collect()).collect();
                     warps += i64::from(step == 0 && !own.is_empty());
-                    load.access(&own, &mut l1);
+                    load.access(&own, &mut seen, &mut l1);
                 }
             }
         }
@@ -208,6 +215,8 @@ struct Load {
     bytes: i64,
     /// Steps of the loops inside of it, in which it stays the same.
     inside: i64,
+    /// Whether a condition decides on it.
+    chosen: bool,
     /// Steps that were looked at.
     steps: i64,
     touched: Touched,
@@ -225,15 +234,16 @@ impl Load {
             place: Place::of(load, buffer, b),
             bytes: i64::from(buffer.dtype.bytes()),
             inside: threads.steps(used).max(1),
+            chosen: load.chosen,
             steps: 0,
             touched: Touched::default(),
             cached: 0.0,
         }
     }
 
-    /// What a warp loads, by the elements that each of its threads wants: one for all results, neighbours by as few accesses as are
+    /// What a warp loads that it has not yet, by the elements that each of its threads wants: one for all results, neighbours by as few accesses as are
     /// aligned, or each by itself.
-    fn access(&mut self, lanes: &[Vec<i64>], l1: &mut L1) {
+    fn access(&mut self, lanes: &[Vec<i64>], seen: &mut HashSet<(usize, u64, Vec<u64>)>, l1: &mut L1) {
         let vector = lanes.first().map_or(1, Vec::len) as i64;
         let same = |own: &Vec<i64>| own.iter().all(|at| *at == own[0]);
         let run = |own: &Vec<i64>| own.iter().zip(own[0]..).all(|(at, next)| *at == next);
@@ -250,6 +260,9 @@ impl Load {
             let starts = lanes.iter().map(|own| (own[first as usize] * self.bytes).max(0) as u64);
             let addresses: Vec<u64> = starts.collect();
             let bytes = (elements * self.bytes) as u64;
+            if !self.chosen && !seen.insert((self.place.buffer, bytes, addresses.clone())) {
+                continue;
+            }
             self.touched.instructions += f64::from(u8::from(!addresses.is_empty()));
             self.touched.sectors += f64::from(machine::touched(&addresses, bytes as u32));
             let mut sectors: Vec<u64> =

@@ -34,9 +34,14 @@ pub fn decided(e: &Expr, domains: &Domains) -> Expr {
     use BinOp::{Add, BitXor, FloorDiv, FloorMod, Mul, Sub};
     let of_integers = |e: &Expr| is_index(e, &[Add, Sub, Mul, FloorDiv, FloorMod, BitXor]);
     visit::map_expr(e, &mut |e| match &e {
-        Expr::Binary(FloorDiv | FloorMod, ..) if of_integers(&e) => {
+        // Of a sum they may be the digits: `v // 8 * 8 + v % 8` is v.
+        Expr::Binary(FloorDiv | FloorMod | Add, ..) if of_integers(&e) && divides(&e) => {
             let short = Linear::of(&e, domains).map(|l| l.expr());
-            short.filter(|s| !divides(s)).unwrap_or(e)
+            match (short.filter(|s| !divides(s)), &e) {
+                (Some(short), _) => short,
+                (None, Expr::Binary(Add, a, b)) => add(a.as_ref().clone(), b.as_ref().clone()),
+                (None, _) => e,
+            }
         }
         Expr::Binary(Add, a, b) if of_integers(&e) => add(a.as_ref().clone(), b.as_ref().clone()),
         Expr::Binary(Mul, a, b) if of_integers(&e) => mul(a.as_ref().clone(), b.as_ref().clone()),

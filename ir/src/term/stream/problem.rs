@@ -23,6 +23,8 @@ pub struct Indexed {
     pub buffer: usize,
     /// One for each dimension.
     pub index: Vec<Expr>,
+    /// Whether a condition decides on it: compilers do not make one load of it and another.
+    pub chosen: bool,
 }
 
 /// What a block does.

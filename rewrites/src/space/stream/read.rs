@@ -8,8 +8,8 @@ use satune_ir::term::stream::{
     Access, BlockKind, Indexed, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer, StreamIter,
 };
 use satune_ir::{
-    access as regions, fold, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt, Var,
-    VarId,
+    access as regions, fields, fold, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region,
+    Stmt, Var, VarId,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -203,13 +203,15 @@ impl Buffers<'_> {
 
     /// Every different element that values load, but what the block adds to.
     fn loaded(&mut self, block: &Block, order: &[usize], values: &[&Expr]) -> Vec<Indexed> {
-        let mut out: Vec<Indexed> = Vec::new();
-        for (buffer, index) in values.iter().flat_map(|value| visit::loads(value)) {
+        let (mut out, mut found): (Vec<Indexed>, _) = (Vec::new(), Vec::new());
+        values.iter().for_each(|value| elements_of(value, false, &mut found));
+        for (buffer, index, chosen) in found {
             if block.writes.iter().all(|w| w.buffer != buffer) {
-                let index = index.iter().map(|e| by_places(e, block, order)).collect();
-                let load = Indexed { buffer: self.number(buffer), index };
-                if !out.contains(&load) {
-                    out.push(load);
+                let index: Vec<Expr> = index.iter().map(|e| by_places(e, block, order)).collect();
+                let buffer = self.number(buffer);
+                match out.iter_mut().find(|load| load.buffer == buffer && load.index == index) {
+                    Some(load) => load.chosen &= chosen,
+                    None => out.push(Indexed { buffer, index, chosen }),
                 }
             }
         }
@@ -378,6 +380,22 @@ fn read_block(
         parts,
         dtype,
     })
+}
+
+/// The elements that an expression loads, those of indices among them, and whether a condition decides on it.
+fn elements_of<'e>(e: &'e Expr, chosen: bool, out: &mut Vec<(BufferId, &'e [Expr], bool)>) {
+    if let Expr::Load(buffer, index) = e {
+        out.push((*buffer, index, chosen));
+    }
+    match e {
+        // The name of a buffer is no element.
+        e if fields::of(e).is_some() => {}
+        Expr::Select { cond, then, otherwise, lazy } => {
+            elements_of(cond, chosen, out);
+            [then, otherwise].into_iter().for_each(|e| elements_of(e, chosen || *lazy, out));
+        }
+        other => visit::children(other).into_iter().for_each(|e| elements_of(e, chosen, out)),
+    }
 }
 
 /// An expression whose iterators are numbered by their places in the order of the loops.
