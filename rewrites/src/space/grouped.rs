@@ -24,10 +24,17 @@ use std::sync::Arc;
 /// Lengths of the parts that dimensions of buffers are accessed by, and whether a product has them.
 type Lengths = BTreeMap<(BufferId, usize), (i64, bool)>;
 
-/// The same program, its maps by the parts that its sums are over, and its products by the groups of their channels. As it is where a sum
-/// goes over the whole of such a dimension.
-pub(super) fn grouped(source: &Program) -> Program {
-    let program = &in_groups(source);
+/// The same program, its products by the groups of their channels, and its maps by these.
+pub(super) fn products(program: &Program) -> Program {
+    let made = in_groups(program);
+    match made.body.block.body == program.body.block.body {
+        true => made,
+        false => grouped(&made),
+    }
+}
+
+/// The same program, its maps by the parts that its sums are over. As it is where a sum goes over the whole of such a dimension.
+pub(super) fn grouped(program: &Program) -> Program {
     let mut lengths = Lengths::new();
     let sums = |part: &&Stmt| block_of(program, part).is_ok_and(|b| b.init.is_some());
     for block in parts(program).into_iter().filter(sums).filter_map(|part| block_of(program, part).ok()) {

@@ -54,14 +54,14 @@ pub use unread::ReadError;
 /// The program that is explored for a source: one whose scans are sums, whose loops and stores are those of blocks, without the schedule that it has already,
 /// buffers row by row, a reduction for each result, reductions in the form of reducers, indices in their shortest form, what is updated in
 /// place copied before, channels by their groups, factors that are computed as buffers of their own, neighbouring axes of products as one,
-/// maps in the order of what they write, iterators by the digits that indices take of them, and bound to threads what no primitive schedules.
+/// maps in the order of what they write, iterators by the digits that indices take of them, products by their groups, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = &bare::as_blocks(&scans::as_sums(&differences_as_sums(source)));
     let source = strided::row_major(&unscheduled::unscheduled(source).unwrap_or_else(|_| source.clone()));
     let source = tuples::taken_apart(&source, stream::sums_rows);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
     let program = flattened::flattened(&factored::factored(&grouped::grouped(&program)));
-    let program = digits::by_digits(&ordered::ordered(&program));
+    let program = grouped::products(&digits::by_digits(&ordered::ordered(&program)));
     in_order::in_order(&program, stream::takes)
 }
 
