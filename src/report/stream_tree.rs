@@ -55,7 +55,7 @@ fn wide(vector: i64) -> String {
 }
 
 impl Tree<'_> {
-    /// One thread per result, or some.
+    /// A thread for each result or for some, or several that share one.
     fn plain(&mut self, p: &PlainPlan, b: &StreamBlock) {
         self.inside(Team::Thread);
         let (mut each, mut tag) = (b.instances() / b.results().max(1), String::new());
@@ -64,6 +64,7 @@ impl Tree<'_> {
             tag = format!("{} threads share it", s.threads);
         }
         self.enter("what is reduced over", each, &[&tag]);
+        self.enter("result side by side", p.vector, &[&wide(p.vector)]);
         self.line(LineKind::Work, b.name.clone(), &[]);
     }
 

@@ -364,3 +364,28 @@ fn plain_kernels_of_windows_take_the_time_that_their_blocks_take() {
         counted_as_modelled(&script(params, &window(value)), "a100", &questions);
     }
 }
+
+/// What is asked of a thread's results is refused with its numbers.
+#[test]
+fn results_that_a_thread_has_not_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("columns.py");
+    for (n, words, why) in [
+        (
+            128,
+            "as plain, vector 4, sharing 32, threads 32",
+            "a thread has no 4 neighbouring results of C: threads share a sum, and have one of them",
+        ),
+        (130, "as plain, vector 4", "4 elements do not divide rows of 130"),
+        (128, "as plain, vector 8", "8 elements of C take 32 bytes: an access has 16 bytes at most"),
+    ] {
+        let body = sum("C", &[('S', n), ('R', 512)], ["C[v0]", "T.float32(0)", "SUM + A[v1, v0]"]);
+        std::fs::write(&program, script(&format!("A: 512, {n} float32; C: {n}, float32"), &body)).unwrap();
+        let run = Command::new(env!("CARGO_BIN_EXE_satune"))
+            .args(["why-not", program.to_str().unwrap(), words, "--gpu", "h200"])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+        assert!(told.contains(why), "{words}: {told}");
+    }
+}

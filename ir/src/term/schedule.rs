@@ -235,7 +235,8 @@ pub struct Sharing {
     pub lanes: bool,
 }
 
-/// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x, vector); what it reduces over one value after the other, or shared out.
+/// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x, vector); what it reduces over one value after the other, or shared
+/// out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PlainPlan {
     /// Name of the block.

@@ -20,8 +20,8 @@ pub(super) struct PlainNest {
 }
 
 impl Writer<'_> {
-    /// A sum is kept in a register, or each of a thread's in one, and stored once: the block that stores it, or the map that it goes through, has the nest; threads may
-    /// share its loops. Else the loops of the block itself.
+    /// A sum is kept in a register, or each of a thread's in one, and stored once: the block that stores it, or the map that it goes through,
+    /// has the nest; threads may share its loops. Else the loops of the block itself.
     pub(super) fn held_plainly(&mut self, plan: &PlainPlan) -> Option<PlainNest> {
         let b = self.stream.blocks.iter().find(|b| b.name == plan.block && b.kind != BlockKind::Bound)?;
         let block = self.block(&plan.block);

@@ -1,5 +1,6 @@
-//! A plain kernel: `fuse`, `split` and `bind` of a block's spatial loops, for blocks that no other kernel takes. Of a sum, threads may
-//! share a loop (`split`, `bind`), and a map of its results may be in the same kernel (`compute_at` of the sum).
+//! A plain kernel: `fuse`, `split` and `bind` of a block's spatial loops, for blocks that no other kernel takes. A thread may have several
+//! results side by side (`split`, `vectorize`). Of a sum, threads may share a loop (`split`, `bind`), and a map of its results may be in the
+//! same kernel (`compute_at` of the sum).
 use super::engine::Engine;
 use crate::space::conditions::stream::{neighbours, plain_fits, shared_loop, threads_fit, vector_bytes, widest_of_any};
 use crate::space::stream::StreamCondition;
@@ -8,8 +9,9 @@ use satune_ir::term::stream::{BlockKind, Sharing, Step, StreamState, StreamTerm}
 
 /// `kernel = plain t`, `kernel = plain t of v each`, `kernel = plain t shared by s`.
 ///
-/// Side conditions: no other kernel takes the block; a map is over the elements of the sum, which it alone reads; a block of threads has no more than it may; a sum has a loop to share; neighbouring
-/// results of a thread lie along the last dimension of what is written, which they divide; an access has 16 bytes at most.
+/// Side conditions: no other kernel takes the block; a map is over the elements of the sum, which it alone reads; a block of threads has no
+/// more than it may; a sum has a loop to share; neighbouring results of a thread lie along the last dimension of what is written, which they
+/// divide; an access has 16 bytes at most.
 pub struct Plain;
 
 impl Rule<StreamTerm> for Plain {
