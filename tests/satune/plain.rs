@@ -384,3 +384,20 @@ fn sums_and_the_maps_of_their_results_are_one_kernel() {
         assert!(best["map"].is_string() && (best["sharing"].is_object() || !shares), "{best}");
     }
 }
+
+/// Sums of one element each, by several loops of one step (a convolution of each channel by itself, of one pixel), have kernels.
+#[test]
+fn sums_of_one_element_have_kernels() {
+    let params = "X: T.Buffer((2, 9, 7, 12), \"float32\"), W: T.Buffer((1, 1, 12), \"float32\"), C: T.Buffer((2, 9, 7, 12), \"float32\")";
+    let body = nest(
+        "C",
+        &[('S', 2), ('S', 9), ('S', 7), ('S', 12), ('R', 1), ('R', 1)],
+        Some("T.float32(0)"),
+        "C[v0, v1, v2, v3] + X[v0, v1 + v4, v2 + v5, v3] * W[v4, v5, v3]",
+        "C[v0, v1, v2, v3]",
+    );
+    explored(&script(params, &body), "a100");
+    let params = "X: T.Buffer((200, 1, 1), \"float32\"), C: T.Buffer((200,), \"float32\")";
+    let body = nest("C", &[('S', 200), ('R', 1), ('R', 1)], Some("T.float32(0)"), "C[v0] + X[v0, v1, v2]", "C[v0]");
+    explored(&script(params, &body), "h200");
+}

@@ -500,7 +500,9 @@ fn unlike(stream: &Stream) -> Vec<(usize, String)> {
         if matches!(b.kind, BlockKind::Other | BlockKind::Bound) {
             continue;
         }
-        if b.kind == BlockKind::Reduce && b.spatial() == 0 && b.instances() == 1 {
+        // Of one loop of one step threads have a row; of several nothing is left to share.
+        let several = b.spatial() == 0 || b.iters.len() > b.spatial() + 1;
+        if b.kind == BlockKind::Reduce && several && b.instances() == b.results() {
             out.push((number, "it reduces a single element".into()));
             continue;
         }
