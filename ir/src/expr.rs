@@ -171,3 +171,20 @@ pub enum Expr {
     /// A pure intrinsic (`exp`, `sqrt`, `rsqrt`, `tanh`, `erf`, `log`, `sigmoid`, `abs`, `pow`, ...): name, arguments, result type.
     Call(Arc<str>, Vec<Expr>, DType),
 }
+
+impl Expr {
+    /// `a op b`, as it stands.
+    pub fn binary(op: BinOp, a: Expr, b: Expr) -> Expr {
+        Expr::Binary(op, Arc::new(a), Arc::new(b))
+    }
+
+    /// `T.Select`: both sides are evaluated.
+    pub fn select(cond: Expr, then: Expr, otherwise: Expr) -> Expr {
+        Expr::Select { lazy: false, cond: Arc::new(cond), then: Arc::new(then), otherwise: Arc::new(otherwise) }
+    }
+
+    /// `T.if_then_else`: the side not taken is not evaluated.
+    pub fn if_then_else(cond: Expr, then: Expr, otherwise: Expr) -> Expr {
+        Expr::Select { lazy: true, cond: Arc::new(cond), then: Arc::new(then), otherwise: Arc::new(otherwise) }
+    }
+}

@@ -116,8 +116,8 @@ fn fits_one_wavefront(words: &[u64]) -> bool {
     words.iter().all(|word| *banks[(word % BANKS) as usize].get_or_insert(*word) == *word)
 }
 
-/// Sectors that one access of a warp to global memory touches.
-pub fn touched(addresses: &[u64], bytes_per_lane: u32) -> u32 {
+/// Sectors that one access of a warp to global memory touches, by number.
+pub fn sectors_of(addresses: &[u64], bytes_per_lane: u32) -> Vec<u64> {
     let bytes = u64::from(bytes_per_lane).max(1);
     let mut touched: Vec<u64> = Vec::with_capacity(addresses.len());
     for a in addresses {
@@ -128,7 +128,14 @@ pub fn touched(addresses: &[u64], bytes_per_lane: u32) -> u32 {
             }
         }
     }
-    distinct(&mut touched) as u32
+    let count = distinct(&mut touched);
+    touched.truncate(count);
+    touched
+}
+
+/// Number of sectors that one access of a warp to global memory touches.
+pub fn touched(addresses: &[u64], bytes_per_lane: u32) -> u32 {
+    sectors_of(addresses, bytes_per_lane).len() as u32
 }
 
 /// Sectors of one access of a warp to global memory: (touched, least possible for as many distinct bytes).

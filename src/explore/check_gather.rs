@@ -33,7 +33,10 @@ pub(super) fn smaller(
     let program = tvmscript::parse(&gather.script).map_err(|e| e.to_string())?;
     let (program, _) = super::check::read_apart(program, contraction)?;
     let extents = tied(&program, &contraction.block_name, extents(gather, wanted, kept));
-    let source = resized(&program, &contraction.block_name, &extents);
+    // Blocks after it go through its results as these are in memory.
+    let results = gather.c.by_iterators(&gather.iters).unwrap_or_default();
+    let results: Vec<i64> = results.into_iter().map(|(i, _)| i.map_or(1, |i| extents[i])).collect();
+    let source = resized(&program, &contraction.block_name, &extents, &results);
     let small = space::contraction(&source).map_err(|e| format!("a smaller problem is refused: {e}"))?;
     Ok((source, small))
 }
@@ -149,7 +152,7 @@ fn tied(program: &Program, name: &str, mut extents: Vec<i64>) -> Vec<i64> {
 
 /// The program with other extents of the iterators of its block `name`: windows, paddings and blocks after it stay as they
 /// are, on buffers as large as is then needed.
-fn resized(program: &Program, name: &str, extents: &[i64]) -> Program {
+fn resized(program: &Program, name: &str, extents: &[i64], results: &[i64]) -> Program {
     let parts: Vec<&Stmt> = match &*program.body.block.body {
         Stmt::Seq(parts) => parts.iter().collect(),
         one => vec![one],
@@ -163,7 +166,7 @@ fn resized(program: &Program, name: &str, extents: &[i64]) -> Program {
         let new = match i.cmp(&at) {
             Ordering::Less => shapes.made_by(blocks[i]),
             Ordering::Equal => Some(extents.to_vec()),
-            Ordering::Greater => results(blocks[at], extents),
+            Ordering::Greater => Some(results.to_vec()),
         };
         let Some(new) = new else { continue };
         shapes.accessed(blocks[i], &new);
@@ -173,24 +176,6 @@ fn resized(program: &Program, name: &str, extents: &[i64]) -> Program {
     let body = visit::map_stmt_exprs(&out.body.block.body, &mut |e| visit::map_expr(e, &mut |e| shapes.bounded(e)));
     out.body.block.body = Box::new(body);
     out
-}
-
-/// How many values the iterators have of a block for the results of another one, as these are in memory.
-fn results(block: &Block, extents: &[i64]) -> Option<Vec<i64>> {
-    let mut out = Vec::new();
-    for range in &block.writes.first()?.ranges {
-        let before = out.len();
-        visit::walk_expr(&range.min, &mut |e| {
-            let at = |v: &satune_ir::Var| block.iter_vars.iter().position(|iv| iv.var == *v);
-            if let Expr::Var(v) = e {
-                out.extend(at(v).and_then(|at| extents.get(at)).copied());
-            }
-        });
-        if out.len() == before {
-            out.push(1);
-        }
-    }
-    Some(out)
 }
 
 /// The block of a nest.

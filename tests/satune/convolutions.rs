@@ -54,6 +54,27 @@ fn random_schedules_of_convolutions_are_right() {
     }
 }
 
+/// Random schedules on a GPU's tensor cores are right.
+fn sampled_on_tensor_cores(
+    what: &str,
+    (program, contraction): (&satune_ir::Program, &Contraction),
+    gpu: &str,
+    count: usize,
+    rng: &mut rand::rngs::StdRng,
+) {
+    let space = crate::tensor_space::tensor_only(contraction, &Descriptor::load(gpu).unwrap());
+    assert!(!space.is_empty(), "{what}");
+    let counts = Counts::of(&space);
+    for _ in 0..samples(count) {
+        let term = counts.sample(&space, rng).unwrap_or_else(|| panic!("{what}: {gpu}"));
+        let plan = satune_ir::term::Schedule::from_term(&term, contraction).unwrap();
+        let told = || format!("{what}: {gpu}\n{}", plan.describe().join("\n"));
+        let made =
+            scheduled::of_schedule(program, &plan, contraction, &h200()).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+        scheduled::check(program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+    }
+}
+
 /// On `mma.sync` and `wmma`, and where pixels are rows of 128 bytes on `wgmma`: paddings, strides, zeros between elements, channels that
 /// fill a part of a tile along k, parts of k, results that tiles hang over, and what is done with them.
 #[test]
@@ -74,18 +95,8 @@ fn random_schedules_of_convolutions_on_tensor_cores_are_right() {
         ("conv2d:2,6,6,32,48,3,3,f16,groups=2,stride=2,residual,out=f16", "t4", 4),
         ("conv1d:2,12,128,64,3,bf16,groups=2,pad=1,out=bf16", "h200", 4),
     ] {
-        let (problem, gpu) = (problem(operator), Descriptor::load(gpu).unwrap());
-        let space = crate::tensor_space::tensor_only(&problem.contraction, &gpu);
-        assert!(!space.is_empty(), "{operator}");
-        let counts = Counts::of(&space);
-        for _ in 0..samples(count) {
-            let term = counts.sample(&space, &mut rng).unwrap();
-            let plan = satune_ir::term::Schedule::from_term(&term, &problem.contraction).unwrap();
-            let told = || format!("{operator}\n{}", plan.describe().join("\n"));
-            let made = scheduled::of_schedule(&problem.program, &plan, &problem.contraction, &h200())
-                .unwrap_or_else(|e| panic!("{e}\n{}", told()));
-            scheduled::check(&problem.program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
-        }
+        let problem = problem(operator);
+        sampled_on_tensor_cores(operator, (&problem.program, &problem.contraction), gpu, count, &mut rng);
     }
 }
 
@@ -151,16 +162,7 @@ for i0, i1, i2, i3 in T.grid(2, 48, 6, 6):
         assert_eq!(contraction.epilogue.is_some(), what == "a layer");
         sampled_schedules_are_right(&program, &contraction, 2);
         for gpu in ["a100", "h200"] {
-            let space = crate::tensor_space::tensor_only(&contraction, &Descriptor::load(gpu).unwrap());
-            let counts = Counts::of(&space);
-            for _ in 0..samples(2) {
-                let term = counts.sample(&space, &mut rng).unwrap_or_else(|| panic!("{what}: {gpu}"));
-                let plan = satune_ir::term::Schedule::from_term(&term, &contraction).unwrap();
-                let told = || format!("{what}: {gpu}\n{}", plan.describe().join("\n"));
-                let made = scheduled::of_schedule(&program, &plan, &contraction, &h200())
-                    .unwrap_or_else(|e| panic!("{e}\n{}", told()));
-                scheduled::check(&program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
-            }
+            sampled_on_tensor_cores(what, (&program, &contraction), gpu, 2, &mut rng);
         }
     }
 }

@@ -214,25 +214,13 @@ fn long_sums_across_memory_are_shared_by_threads() {
 #[test]
 fn rows_over_two_axes_are_read_by_vectors() {
     let mut rng = StdRng::seed_from_u64(seed());
-    let limits = satune::explore::limits(&Descriptor::load("h200").unwrap());
     for (outer, inner) in [(8, 4096), (64, 64), (3, 1000), (5, 1536)] {
         let text = script(
             &format!("A: 2, {outer}, {inner} float32; C: 2, float32"),
             &sum("C", &[('S', 2), ('R', outer), ('R', inner)], ["C[v0]", "T.float32(0)", "SUM + A[v0, v1, v2]"]),
         );
-        let program = explored(&tvmscript::parse(&text).unwrap());
-        let problem = streams(&program).unwrap();
-        let space = saturate(&problem, limits, &StreamMenu::default(), &rules::all(), Fuel::default()).unwrap();
         let wide = |node: &StreamTerm| !matches!(node, StreamTerm::Columns { vector: 1, .. });
-        let space = space.restricted(&|_, node| wide(node));
-        let counts = Counts::of(&space);
-        for i in 0..samples(4) {
-            let plan = StreamPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), &problem).unwrap();
-            let told = || format!("{outer} x {inner}: {}", plan.describe().join("\n"));
-            let made = scheduled::of_trace(&program, trace(&plan, &problem).unwrap(), &h200())
-                .unwrap_or_else(|e| panic!("{e}\n{}", told()));
-            scheduled::check(&program, &made, i as u64).unwrap_or_else(|e| panic!("{e}\n{}", told()));
-        }
+        sampled_are_right(&format!("{outer} x {inner}"), &text, &wide, &mut rng);
     }
 }
 

@@ -175,7 +175,6 @@ impl<'a> Threads<'a> {
         let middle = up(b.results(), self.plan.results()) / 2;
         let mut l1 = L1 { size: (L1_SECTORS * threads as f64) as u64, came: HashMap::new(), count: 0 };
         let mut values = vec![0; b.iters.len()];
-        let mut warps = 0;
         // What neighbours, and steps that are expanded, want of the same elements is loaded once.
         let together = self.steps(b.iters.len().saturating_sub(1)).max(1);
         let together = if together as f64 <= EXPANDED { together } else { 1 };
@@ -194,12 +193,14 @@ impl<'a> Threads<'a> {
                     };
                     let own: Vec<Vec<i64>> =
                         lanes.filter_map(|lane| (0..self.plan.vector).map(|e| at(lane, e)).collect()).collect();
-                    warps += i64::from(step == 0 && !own.is_empty());
                     load.access(&own, &mut seen, &mut l1);
                 }
             }
         }
-        let of_block = (warps as f64 / loads.len().max(1) as f64).max(1.0);
+        // The last warps may be without results.
+        let mut works = |lane: i64| self.at(middle, lane, 0, 0, &mut values).is_some();
+        let warps = (0..threads).step_by(32).filter(|first| (*first..threads.min(first + 32)).any(&mut works));
+        let of_block = warps.count().max(1) as f64;
         for load in &loads {
             let times = (all / load.inside) as f64 / load.steps.max(1) as f64 * self.warps() / of_block;
             work.cached_sectors += load.cached * times;
@@ -241,34 +242,31 @@ impl Load {
         }
     }
 
-    /// What a warp loads that it has not yet, by the elements that each of its threads wants: one for all results, neighbours by as few accesses as are
-    /// aligned, or each by itself.
-    fn access(&mut self, lanes: &[Vec<i64>], seen: &mut HashSet<(usize, u64, Vec<u64>)>, l1: &mut L1) {
+    /// What a warp loads that it has not yet, by the elements that each of its threads wants: one for all results, neighbours by as few
+    /// accesses as are aligned, or each by itself.
+    fn access(&mut self, lanes: &[Vec<i64>], seen: &mut HashSet<(usize, u32, Vec<u64>)>, l1: &mut L1) {
         let vector = lanes.first().map_or(1, Vec::len) as i64;
         let same = |own: &Vec<i64>| own.iter().all(|at| *at == own[0]);
         let run = |own: &Vec<i64>| own.iter().zip(own[0]..).all(|(at, next)| *at == next);
         let aligned = |wide: i64| lanes.iter().all(|own| run(own) && own[0] % wide == 0);
-        let wide = if lanes.iter().all(same) {
-            vector
+        let most = (ACCESS_BYTES / self.bytes).max(1);
+        // Results of an access, and elements that it brings.
+        let [results, elements] = if lanes.iter().all(same) {
+            [vector, 1]
         } else {
-            let most = (ACCESS_BYTES / self.bytes).max(1);
             let wide = [8, 4, 2].into_iter().find(|w| *w <= most && vector % w == 0 && aligned(*w));
-            wide.unwrap_or(1)
+            [wide.unwrap_or(1); 2]
         };
-        let elements = if lanes.iter().all(same) { 1 } else { wide };
-        for first in (0..vector).step_by(wide as usize) {
+        for first in (0..vector).step_by(results as usize) {
             let starts = lanes.iter().map(|own| (own[first as usize] * self.bytes).max(0) as u64);
             let addresses: Vec<u64> = starts.collect();
-            let bytes = (elements * self.bytes) as u64;
+            let bytes = (elements * self.bytes) as u32;
             if !self.chosen && !seen.insert((self.place.buffer, bytes, addresses.clone())) {
                 continue;
             }
+            let sectors = machine::sectors_of(&addresses, bytes);
             self.touched.instructions += f64::from(u8::from(!addresses.is_empty()));
-            self.touched.sectors += f64::from(machine::touched(&addresses, bytes as u32));
-            let mut sectors: Vec<u64> =
-                addresses.iter().flat_map(|at| at / SECTOR..=(at + bytes - 1) / SECTOR).collect();
-            sectors.sort_unstable();
-            sectors.dedup();
+            self.touched.sectors += sectors.len() as f64;
             let has = sectors.into_iter().filter(|sector| l1.has(self.place.buffer, *sector)).count();
             self.cached += has as f64;
         }

@@ -2,7 +2,6 @@
 //! that variables take. Checked `i64` everywhere: what overflows is not simplified.
 use crate::{BinOp, Buffer, DType, Expr, Range, VarId};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 pub mod interval;
 pub mod linear;
@@ -87,17 +86,13 @@ pub fn int(value: i64, dtype: DType) -> Expr {
     Expr::Int(value, dtype)
 }
 
-fn binary(op: BinOp, a: Expr, b: Expr) -> Expr {
-    Expr::Binary(op, Arc::new(a), Arc::new(b))
-}
-
 /// `a + b`.
 pub fn add(a: Expr, b: Expr) -> Expr {
     match (&a, &b) {
         (Expr::Int(0, _), _) => b,
         (_, Expr::Int(0, _)) => a,
         (Expr::Int(x, t), Expr::Int(y, _)) if x.checked_add(*y).is_some() => Expr::Int(x + y, *t),
-        _ => binary(BinOp::Add, a, b),
+        _ => Expr::binary(BinOp::Add, a, b),
     }
 }
 
@@ -107,7 +102,7 @@ pub fn mul(a: Expr, b: Expr) -> Expr {
         (Expr::Int(0, _), _) | (_, Expr::Int(1, _)) => a,
         (_, Expr::Int(0, _)) | (Expr::Int(1, _), _) => b,
         (Expr::Int(x, t), Expr::Int(y, _)) if x.checked_mul(*y).is_some() => Expr::Int(x * y, *t),
-        _ => binary(BinOp::Mul, a, b),
+        _ => Expr::binary(BinOp::Mul, a, b),
     }
 }
 
@@ -116,7 +111,7 @@ pub fn floor_div(a: Expr, b: i64, dtype: DType) -> Expr {
     match &a {
         _ if b == 1 => a,
         Expr::Int(x, t) => Expr::Int(x.div_euclid(b), *t),
-        _ => binary(BinOp::FloorDiv, a, int(b, dtype)),
+        _ => Expr::binary(BinOp::FloorDiv, a, int(b, dtype)),
     }
 }
 
@@ -125,13 +120,13 @@ pub fn floor_mod(a: Expr, b: i64, dtype: DType) -> Expr {
     match &a {
         Expr::Int(x, t) => Expr::Int(x.rem_euclid(b), *t),
         _ if b == 1 => int(0, dtype),
-        _ => binary(BinOp::FloorMod, a, int(b, dtype)),
+        _ => Expr::binary(BinOp::FloorMod, a, int(b, dtype)),
     }
 }
 
 /// `a < b`.
 pub fn lt(a: Expr, b: Expr) -> Expr {
-    binary(BinOp::Lt, a, b)
+    Expr::binary(BinOp::Lt, a, b)
 }
 
 /// `a and b`; a constant true is dropped.
@@ -139,7 +134,7 @@ pub fn and(a: Expr, b: Expr) -> Expr {
     match (&a, &b) {
         (Expr::Int(1, DType::Bool), _) => b,
         (_, Expr::Int(1, DType::Bool)) => a,
-        _ => binary(BinOp::And, a, b),
+        _ => Expr::binary(BinOp::And, a, b),
     }
 }
 

@@ -74,20 +74,16 @@ pub(super) fn grouped(program: &Program) -> Program {
 /// by itself, the groups an axis of all three.
 fn in_groups(program: &Program) -> Program {
     let mut out = program.clone();
-    let mut nests: Vec<Stmt> = parts(program).into_iter().cloned().collect();
-    for at in 0..nests.len() {
+    for at in 0..parts(program).len() {
+        let mut nests: Vec<Stmt> = parts(&out).into_iter().cloned().collect();
         let Ok(block) = block_of(&out, &nests[at]) else { continue };
         let Some((iter, length)) = divided(block).filter(|_| sum_of_products(block).is_ok()) else { continue };
-        let (block, iter) = (block.clone(), iter.clone());
-        let (before, before_nest) = (out.clone(), nests[at].clone());
-        nests[at] = by_parts(&mut out, &block, &iter, length);
-        *out.body.block.body = Stmt::seq(nests.clone());
-        out = simplified(&out);
-        nests = parts(&out).into_iter().cloned().collect();
-        if !block_of(&out, &nests[at]).is_ok_and(|block| gather::takes(&out, block)) {
-            out = before;
-            nests = parts(&out).into_iter().cloned().collect();
-            nests[at] = before_nest;
+        let mut tried = out.clone();
+        nests[at] = by_parts(&mut tried, &block.clone(), iter, length);
+        *tried.body.block.body = Stmt::seq(nests);
+        tried = simplified(&tried);
+        if block_of(&tried, parts(&tried)[at]).is_ok_and(|block| gather::takes(&tried, block)) {
+            out = tried;
         }
     }
     out

@@ -15,6 +15,7 @@
 //! with its first element stored before the loop or chosen in it, or kept in a scalar on the way. Each value of the other loops has
 //! elements of its own.
 use super::nests::{allocated, nest_over, parts, touches, unused};
+use crate::reducer::number;
 use crate::tree::all_realizes;
 use satune_ir::affine::simplify::simplified;
 use satune_ir::affine::{add, constant, int, mul, value_of, Domains};
@@ -22,7 +23,6 @@ use satune_ir::{
     fold, visit, BinOp, BufferId, DType, Expr, ForKind, IterKind, IterVar, Program, Range, Stmt, Var, VarId,
 };
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 /// Elements of a scan that is worth it.
 const LONG: i64 = 128;
@@ -112,7 +112,7 @@ fn nodes(stmt: &Stmt, values: &HashMap<VarId, Expr>) -> Option<Vec<Node>> {
                 (Node::Store(a, at, x), Node::Store(b, same, y))
                     if (a, &at) == (b, &same) && then.is_empty() && otherwise.is_empty() =>
                 {
-                    Some(vec![Node::Store(a, at, select(put(cond), x, y, true))])
+                    Some(vec![Node::Store(a, at, Expr::if_then_else(put(cond), x, y))])
                 }
                 _ => None,
             }
@@ -125,14 +125,6 @@ fn nodes(stmt: &Stmt, values: &HashMap<VarId, Expr>) -> Option<Vec<Node>> {
         Stmt::Evaluate(Expr::Int(..)) => Some(Vec::new()),
         Stmt::If { .. } | Stmt::Evaluate(_) => None,
     }
-}
-
-fn select(cond: Expr, then: Expr, otherwise: Expr, lazy: bool) -> Expr {
-    Expr::Select { cond: Arc::new(cond), then: Arc::new(then), otherwise: Arc::new(otherwise), lazy }
-}
-
-fn binary(op: BinOp, a: Expr, b: Expr) -> Expr {
-    Expr::Binary(op, Arc::new(a), Arc::new(b))
 }
 
 fn loads_of(e: &Expr, buffer: BufferId) -> usize {
@@ -232,28 +224,28 @@ struct Found<'p> {
 }
 
 impl Found<'_> {
-    fn simple(&self, e: &Expr) -> Expr {
+    fn domains(&self) -> Domains {
         let range = |v: &Var, n: i64| Range { min: int(0, v.dtype), extent: int(n, v.dtype) };
-        let domains: Domains = self.outer.iter().map(|(v, n)| (v.id, range(v, *n))).collect();
+        self.outer.iter().map(|(v, n)| (v.id, range(v, *n))).collect()
+    }
+
+    /// An expression with its indices in their shortest form.
+    fn simple(&self, e: &Expr) -> Expr {
         visit::map_expr(e, &mut |e| match e {
-            Expr::Load(b, at) => Expr::Load(b, at.iter().map(|index| simplified(index, &domains)).collect()),
+            Expr::Load(b, at) => Expr::Load(b, self.indices(&at)),
             other => other,
         })
     }
 
-    /// The same with another number of iterations of a loop.
-    fn with(&self, k: &Var, extent: i64) -> Found<'_> {
-        let outer = self.outer.iter().map(|(v, n)| (v.clone(), if v == k { extent } else { *n })).collect();
-        Found { program: self.program, outer, name: self.name.clone() }
+    fn indices(&self, at: &[Expr]) -> Vec<Expr> {
+        let domains = self.domains();
+        at.iter().map(|index| simplified(index, &domains)).collect()
     }
 
-    fn indices(&self, at: &[Expr]) -> Vec<Expr> {
-        let whole = self.simple(&Expr::Load(BufferId(0), at.to_vec()));
-        if let Expr::Load(_, at) = whole {
-            at
-        } else {
-            Vec::new()
-        }
+    /// The same with another number of iterations of a loop.
+    fn longer(&self, k: &Var, extent: i64) -> Found<'_> {
+        let outer = self.outer.iter().map(|(v, n)| (v.clone(), if v == k { extent } else { *n })).collect();
+        Found { program: self.program, outer, name: self.name.clone() }
     }
 
     /// The loop of which a store takes the element before.
@@ -291,15 +283,9 @@ impl Found<'_> {
         scanned.filter(|_| left.is_empty())
     }
 
-    /// Whether an index is that of a store, so many elements before it.
+    /// Whether an index is that of a store, an element before it.
     fn is_before(&self, own: &[Expr], at: &[Expr], (dim, offset): (usize, i64), k: &Var) -> bool {
-        let place = |value: i64| match offset + value {
-            0 => Expr::Var(k.clone()),
-            n => add(Expr::Var(k.clone()), int(n, k.dtype)),
-        };
-        let range = |v: &Var, n: i64| Range { min: int(0, v.dtype), extent: int(n, v.dtype) };
-        let domains: Domains = self.outer.iter().map(|(v, n)| (v.id, range(v, *n))).collect();
-        let wanted = simplified(&place(-1), &domains);
+        let wanted = simplified(&next(k, offset - 1), &self.domains());
         own.iter().zip(at).enumerate().all(|(d, (x, y))| if d == dim { *x == wanted } else { x == y })
     }
 
@@ -319,7 +305,7 @@ impl Found<'_> {
         operands(value, *op, &mut all);
         let at = all.iter().position(|e| own(e))?;
         let taken = all.remove(at).clone();
-        let rest = all.into_iter().cloned().reduce(|a, b| binary(*op, a, b))?;
+        let rest = all.into_iter().cloned().reduce(|a, b| Expr::binary(*op, a, b))?;
         Some((*op, taken, rest))
     }
 
@@ -330,24 +316,20 @@ impl Found<'_> {
         let place = self.places(&at, &k).filter(|(_, offset)| *offset == 0)?;
         let own = |e: &Expr| matches!(e, Expr::Load(b, own) if *b == target && self.is_before(own, &at, place, &k));
         let (op, begin, element) = match &value {
-            Expr::Select { cond, then, otherwise, .. } => {
-                let (begin, next) =
-                    first(cond, &k).map(|first| if first { (then, otherwise) } else { (otherwise, then) })?;
+            Expr::Select { .. } => {
+                let (begin, next) = branches(&value, &k)?;
                 let (op, _, element) = Found::step(next, &own)?;
-                (op, (**begin).clone(), element)
+                (op, begin.clone(), element)
             }
             sum => {
                 let is_choice = |e: &Expr| matches!(e, Expr::Select { .. }) && loads_of(e, target) > 0;
                 let (op, choice, element) = Found::step(sum, &is_choice)?;
-                let Expr::Select { cond, then, otherwise, .. } = &choice else { return None };
-                let (begin, next) =
-                    first(cond, &k).map(|first| if first { (then, otherwise) } else { (otherwise, then) })?;
-                let begin = if own(next) { binary(op, (**begin).clone(), element.clone()) } else { return None };
-                (op, begin, element)
+                let (begin, _) = branches(&choice, &k).filter(|(_, next)| own(next))?;
+                (op, Expr::binary(op, begin.clone(), element.clone()), element)
             }
         };
         let length = self.outer.iter().find(|(v, _)| *v == k)?.1;
-        let begin = visit::substitute(&begin, &HashMap::from([(k.id, int(0, k.dtype))]));
+        let begin = with(&begin, &k, int(0, k.dtype));
         self.made(target, at, k, (op, length), (begin, element))
     }
 
@@ -377,9 +359,8 @@ impl Found<'_> {
         let mut index = at;
         index[place.0] = Expr::Var(k.clone());
         // The loop adds the second element first.
-        let back = HashMap::from([(k.id, add(Expr::Var(k.clone()), int(-1, k.dtype)))]);
-        let element = visit::substitute(&element, &back);
-        let (element, begin) = (self.with(k, steps + 1).simple(&element), self.simple(begin));
+        let element = with(&element, k, next(k, -1));
+        let (element, begin) = (self.longer(k, steps + 1).simple(&element), self.simple(begin));
         self.made(target, index, k.clone(), (op, steps + 1), (begin, element))
     }
 
@@ -400,13 +381,9 @@ impl Found<'_> {
         self.places(&at, k).filter(|(_, offset)| *offset == 0)?;
         let (op, _, element) = Found::step(&value, &is_scalar)?;
         let length = self.outer.iter().find(|(v, _)| v == k)?.1;
-        let zero = HashMap::from([(k.id, int(0, k.dtype))]);
         let (begin, element) = match after {
-            true => (binary(op, begin.clone(), visit::substitute(&element, &zero)), element),
-            false => {
-                let back = HashMap::from([(k.id, add(Expr::Var(k.clone()), int(-1, k.dtype)))]);
-                (begin.clone(), self.simple(&visit::substitute(&element, &back)))
-            }
+            true => (Expr::binary(op, begin.clone(), with(&element, k, int(0, k.dtype))), element),
+            false => (begin.clone(), self.simple(&with(&element, k, next(k, -1)))),
         };
         let scan = self.made(store.0, at, k.clone(), (op, length), (begin, element))?;
         (loads_of(&scan.element, scalar) == 0).then_some(Scan { scalar: Some(scalar), ..scan })
@@ -436,17 +413,14 @@ impl Found<'_> {
             Expr::Binary(same, a, b) if *same == op && **b == neutral => &**a,
             other => other,
         };
-        let zero = HashMap::from([(k.id, int(0, k.dtype))]);
-        let at_first = self.simple(&visit::substitute(&element, &zero));
-        let uniform = self.simple(bare) == at_first;
-        let forward = HashMap::from([(k.id, add(Expr::Var(k.clone()), int(1, k.dtype)))]);
+        let uniform = self.simple(bare) == self.simple(&with(&element, &k, int(0, k.dtype)));
         let (element, exclusive) = match (uniform, *bare == neutral) {
             (true, _) => (element, false),
             // What element j adds is what the next one has.
-            (false, true) => (self.with(&k, length).simple(&visit::substitute(&element, &forward)), true),
+            (false, true) => (self.longer(&k, length).simple(&with(&element, &k, next(&k, 1))), true),
             (false, false) => {
-                let first = binary(BinOp::Eq, Expr::Var(k.clone()), int(0, k.dtype));
-                (select(first, bare.clone(), element, true), false)
+                let first = Expr::binary(BinOp::Eq, Expr::Var(k.clone()), int(0, k.dtype));
+                (Expr::if_then_else(first, bare.clone(), element), false)
             }
         };
         let name = self.name.clone().unwrap_or_else(|| "scan".into());
@@ -471,13 +445,27 @@ fn first(cond: &Expr, k: &Var) -> Option<bool> {
     }
 }
 
-fn neutral(op: BinOp, dtype: DType) -> Expr {
-    let value = i64::from(op == BinOp::Mul);
-    if dtype.is_float() {
-        fold::float(value as f64, dtype)
-    } else {
-        int(value, dtype)
+/// What a choice is for the first value of a loop, and for the others.
+fn branches<'e>(choice: &'e Expr, k: &Var) -> Option<(&'e Expr, &'e Expr)> {
+    let Expr::Select { cond, then, otherwise, .. } = choice else { return None };
+    Some(if first(cond, k)? { (then, otherwise) } else { (otherwise, then) })
+}
+
+/// An expression with something else in the place of a variable.
+fn with(e: &Expr, k: &Var, value: Expr) -> Expr {
+    visit::substitute(e, &HashMap::from([(k.id, value)]))
+}
+
+/// A variable, so much further.
+fn next(k: &Var, by: i64) -> Expr {
+    match by {
+        0 => Expr::Var(k.clone()),
+        by => add(Expr::Var(k.clone()), int(by, k.dtype)),
     }
+}
+
+fn neutral(op: BinOp, dtype: DType) -> Expr {
+    number(i64::from(op == BinOp::Mul), dtype)
 }
 
 /// What is scanned.
@@ -512,7 +500,7 @@ impl Sums<'_> {
     }
 
     fn op(&self, a: Expr, b: Expr) -> Expr {
-        binary(self.scan.op, a, b)
+        Expr::binary(self.scan.op, a, b)
     }
 
     fn number(&self, value: i64) -> Expr {
@@ -521,12 +509,12 @@ impl Sums<'_> {
 
     /// Element number `at` of those that are less than `end`.
     fn element(&self, e: &Elements, at: &Expr, end: i64) -> Expr {
-        let value = visit::substitute(&e.element, &HashMap::from([(self.scan.j.id, at.clone())]));
+        let value = with(&e.element, &self.scan.j, at.clone());
         match end <= e.valid {
             true => value,
             false => {
-                let there = binary(BinOp::Lt, at.clone(), self.number(e.valid));
-                select(there, value, self.neutral(), true)
+                let there = Expr::binary(BinOp::Lt, at.clone(), self.number(e.valid));
+                Expr::if_then_else(there, value, self.neutral())
             }
         }
     }
@@ -577,8 +565,8 @@ impl Sums<'_> {
         if e.length <= AT_ONCE {
             let l = self.iter("l", e.length, IterKind::Reduce);
             let at = Expr::Var(l.var.clone());
-            let there = binary(up_to, at.clone(), number);
-            let added = select(there, self.element(&e, &at, e.length), self.neutral(), false);
+            let there = Expr::binary(up_to, at.clone(), number);
+            let added = Expr::select(there, self.element(&e, &at, e.length), self.neutral());
             return self.sum(&name, (target, index.to_vec()), [&j, &l], added);
         }
         let length = PARTS.into_iter().find(|n| e.length % n == 0).unwrap_or(PARTS[0]);
@@ -595,19 +583,19 @@ impl Sums<'_> {
         let own = self.row(number.clone());
         self.prefix(before, &own, Elements { element, length: parts, valid: parts, exclusive: true });
         // An element has what stands before its part, and what its part has up to it.
-        let part = binary(BinOp::FloorDiv, number.clone(), self.number(length));
-        let place = binary(BinOp::FloorMod, number, self.number(length));
+        let part = Expr::binary(BinOp::FloorDiv, number.clone(), self.number(length));
+        let place = Expr::binary(BinOp::FloorMod, number, self.number(length));
         let begin = mul(part.clone(), self.number(length));
         let l = self.iter("l", length, IterKind::Reduce);
         let step = Expr::Var(l.var.clone());
         let mut first = self.element(&e, &begin, end);
         if e.exclusive {
-            first = select(binary(up_to, self.number(0), place.clone()), first, self.neutral(), false);
+            first = Expr::select(Expr::binary(up_to, self.number(0), place.clone()), first, self.neutral());
         }
         let with_before = self.op(Expr::Load(before, self.row(part)), first);
-        let there = binary(up_to, step.clone(), place);
-        let next = select(there, self.element(&e, &add(begin, step.clone()), end), self.neutral(), false);
-        let added = select(binary(BinOp::Eq, step, self.number(0)), with_before, next, false);
+        let there = Expr::binary(up_to, step.clone(), place);
+        let next = Expr::select(there, self.element(&e, &add(begin, step.clone()), end), self.neutral());
+        let added = Expr::select(Expr::binary(BinOp::Eq, step, self.number(0)), with_before, next);
         self.sum(&name, (target, index.to_vec()), [&j, &l], added);
     }
 }

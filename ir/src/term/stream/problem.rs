@@ -98,10 +98,16 @@ pub struct Issued {
 impl Issued {
     /// What has been added since `before`.
     pub fn since(self, before: Issued) -> Issued {
-        let narrowed = std::array::from_fn(|kind| self.narrowed[kind].saturating_sub(before.narrowed[kind]));
-        let [halves, special] =
-            [self.halves.saturating_sub(before.halves), self.special.saturating_sub(before.special)];
+        let narrowed = std::array::from_fn(|kind| self.narrowed[kind] - before.narrowed[kind]);
+        let [halves, special] = [self.halves - before.halves, self.special - before.special];
         Issued { halves, special, pairs: self.pairs - before.pairs, narrowed }
+    }
+
+    /// Both.
+    pub fn plus(self, other: Issued) -> Issued {
+        let narrowed = std::array::from_fn(|kind| self.narrowed[kind] + other.narrowed[kind]);
+        let [halves, special] = [self.halves + other.halves, self.special + other.special];
+        Issued { halves, special, pairs: self.pairs + other.pairs, narrowed }
     }
 }
 

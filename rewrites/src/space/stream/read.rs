@@ -314,12 +314,9 @@ fn read_block(
     let (mut each, mut per_row) = ([0; 2], [0; 2]);
     let varies = |e: &Expr| visit::uses_var(e, &|id| Some(id) == innermost);
     values.iter().for_each(|v| count(v, &buffers.program.buffers, &varies, [&mut each, &mut per_row]));
-    let issuing = |varies: &dyn Fn(&Expr) -> bool| {
-        let mut all = Issuing::of(&buffers.program.buffers, reduces, varies);
-        values.iter().for_each(|v| all.store(v));
-        (all.all, all.parts)
-    };
-    let (issued, values_of) = issuing(&varies);
+    let mut issued = Issuing::of(&buffers.program.buffers, reduces, &varies);
+    values.iter().for_each(|v| issued.store(v));
+    let Issuing { all: issued, parts: values_of, .. } = issued;
     let last = iters.iter().rposition(|i| !i.reduce).map(|at| block.iter_vars[order[at]].var.id);
     let uses_last = |e: &Expr| visit::uses_var(e, &|id| Some(id) == last);
     // Where a load stands under one condition for all neighbours, there is nothing to choose for each.
@@ -331,7 +328,10 @@ fn read_block(
         }
         other => uses_last(other),
     };
-    let apart = [issuing(&|e| varies(e) && differs(e)).0[0], issuing(&|e| !varies(e) && differs(e)).0[0]];
+    let apart = [true, false].map(|varies| {
+        let own = values_of.iter().filter(|(value, varying, _)| *varying == varies && differs(value));
+        own.fold(Issued::default(), |all, (.., issued)| all.plus(*issued))
+    });
     let [arithmetic, special] = each;
     let dtype = buffers.program.buffer(first.buffer).dtype;
     let places = order.to_vec();

@@ -21,7 +21,6 @@ use satune_ir::affine::linear::Linear;
 use satune_ir::affine::{add, constant};
 use satune_ir::{fold, visit, BinOp, Block, BufferId, DType, Expr, IterKind, Program, Stmt};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// What was found so far, beside an element.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -156,42 +155,47 @@ impl<'r> Extremum<'r> {
         let found = nests.beside(place, "found", dtype);
         let best = if asked && !fetched { most.clone() } else { nests.beside(place, "most", values) };
         let number = cast(self.number.clone(), dtype, &nests.out);
-        let (mut element, mut is_it) = (self.element.clone(), binary(BinOp::Eq, self.element.clone(), best.own()));
+        let (mut element, mut is_it) =
+            (self.element.clone(), Expr::binary(BinOp::Eq, self.element.clone(), best.own()));
         let mut last = None;
         if self.anew {
             let last = &*last.insert(nests.beside(place, "last", dtype));
             let nan = Expr::Call("isnan".into(), vec![self.element.clone()], DType::Bool);
-            nests.reduction(last, &int(low), &binary(BinOp::Max, last.own(), select(nan, number.clone(), int(low))));
-            let after = binary(BinOp::Gt, number.clone(), last.own());
-            element = select(after.clone(), element, most.start.clone());
-            is_it = binary(BinOp::And, is_it, after);
+            nests.reduction(
+                last,
+                &int(low),
+                &Expr::binary(BinOp::Max, last.own(), Expr::select(nan, number.clone(), int(low))),
+            );
+            let after = Expr::binary(BinOp::Gt, number.clone(), last.own());
+            element = Expr::select(after.clone(), element, most.start.clone());
+            is_it = Expr::binary(BinOp::And, is_it, after);
         }
-        nests.reduction(&best, &most.start, &binary(self.op, best.own(), element));
+        nests.reduction(&best, &most.start, &Expr::binary(self.op, best.own(), element));
         let (op, none) = if self.first { (BinOp::Min, int(high)) } else { (BinOp::Max, int(low)) };
-        nests.reduction(&found, &none, &binary(op, found.own(), select(is_it, number, none.clone())));
-        let found_one = binary(BinOp::Ne, found.own(), none);
+        nests.reduction(&found, &none, &Expr::binary(op, found.own(), Expr::select(is_it, number, none.clone())));
+        let found_one = Expr::binary(BinOp::Ne, found.own(), none);
         // The first of equal elements leaves what there was at the start where it is that.
         let taken = match (self.first, self.op) {
             (false, _) => found_one.clone(),
-            (true, BinOp::Max) => binary(BinOp::Gt, best.own(), most.start.clone()),
-            (true, _) => binary(BinOp::Lt, best.own(), most.start.clone()),
+            (true, BinOp::Max) => Expr::binary(BinOp::Gt, best.own(), most.start.clone()),
+            (true, _) => Expr::binary(BinOp::Lt, best.own(), most.start.clone()),
         };
-        let mut at = select(taken, found.own(), place.start.clone());
+        let mut at = Expr::select(taken, found.own(), place.start.clone());
         if let Some(last) = last {
             // Nothing found after a NaN: it is the last of all, or only infinite ones follow, which the start was before.
             let end = int(self.count - 1);
-            let next = binary(BinOp::Min, add(last.own(), int(1)), end.clone());
-            let anew = select(found_one, found.own(), if self.first { next } else { end });
-            at = select(binary(BinOp::Ge, last.own(), int(0)), anew, at);
+            let next = Expr::binary(BinOp::Min, add(last.own(), int(1)), end.clone());
+            let anew = Expr::select(found_one, found.own(), if self.first { next } else { end });
+            at = Expr::select(Expr::binary(BinOp::Ge, last.own(), int(0)), anew, at);
         }
         nests.map(place, &at);
         if fetched {
             let mut reduced = nests.block.iter_vars.iter().filter(|iv| iv.kind == IterKind::Reduce);
             let iter = reduced.next().filter(|_| reduced.next().is_none())?;
             let index = HashMap::from([(iter.var.id, cast(place.own(), iter.var.dtype, &nests.out))]);
-            let cond = Arc::new(binary(BinOp::Ge, place.own(), int(0)));
+            let cond = Expr::binary(BinOp::Ge, place.own(), int(0));
             let (then, otherwise) = (visit::substitute(&self.element, &index), most.start.clone());
-            let value = Expr::Select { lazy: true, cond, then: Arc::new(then), otherwise: Arc::new(otherwise) };
+            let value = Expr::if_then_else(cond, then, otherwise);
             nests.map(most, &value);
         }
         Some(())
@@ -274,12 +278,4 @@ fn read_elsewhere(program: &Program, own: &Stmt, buffer: BufferId) -> bool {
 
 fn cast(e: Expr, to: DType, program: &Program) -> Expr {
     fold::cast(e.clone(), to, &program.buffers).unwrap_or(e)
-}
-
-fn binary(op: BinOp, a: Expr, b: Expr) -> Expr {
-    Expr::Binary(op, Arc::new(a), Arc::new(b))
-}
-
-fn select(cond: Expr, then: Expr, otherwise: Expr) -> Expr {
-    Expr::Select { lazy: false, cond: Arc::new(cond), then: Arc::new(then), otherwise: Arc::new(otherwise) }
 }
