@@ -49,13 +49,13 @@ fn extents(gather: &Gather, wanted: &Contraction, kept: KeptTiles) -> Vec<i64> {
         let dims = [&gather.a, &gather.b, &gather.c].into_iter().flat_map(|g| &g.dims);
         dims.filter(|d| d.terms.iter().any(|(x, _)| *x == i)).map(|d| d.step).max().unwrap_or(1)
     };
-    // Of what is padded something is left.
     // Of what several iterators are the digits, the highest has fewer.
     let low = |i: usize| {
         let factor = |list: &[(usize, i64)]| list.iter().find(|(x, _)| *x == i).map(|(_, c)| *c);
         let mut dims = gather.c.dims.iter().filter_map(|d| Some((&d.terms, factor(&d.terms)?)));
         dims.any(|(terms, own)| terms.iter().any(|(_, c)| *c > own))
     };
+    // By how much fewer values there may be: of what is padded something is left.
     let most = |i: usize| {
         if low(i) {
             return 0;
@@ -101,12 +101,12 @@ fn extents(gather: &Gather, wanted: &Contraction, kept: KeptTiles) -> Vec<i64> {
             all.map(|((a, info), fewer)| if *a == axis { info.extent } else { *fewer }).collect()
         });
     }
-    if let Some((i, k_tile)) = digits(Axis::K).max_by_key(|i| extents[*i]).zip(kept.k_tile) {
+    if let Some((i, k_tile)) = digits(Axis::K).max_by_key(|i| most(*i)).zip(kept.k_tile) {
         let others: i64 = digits(Axis::K).filter(|x| *x != i).map(|x| extents[x]).product();
         // Wide accesses stay aligned, a last tile cut, and whole tiles within one value of what is beside it.
         let unit = multiple(gcd(extents[i], 16), gcd(extents[i], k_tile));
         let cut = |extent: i64| (extent * others) % k_tile != 0;
-        let least = (wanted.extent(Axis::K) / others.max(1)).max(1);
+        let least = (wanted.extent(Axis::K) / others.max(1)).max(extents[i] - most(i));
         let candidates = (1..=extents[i] / unit).map(|n| n * unit);
         let fitting = candidates.clone().find(|e| *e >= least && cut(*e) == cut(extents[i]));
         extents[i] = fitting.unwrap_or(extents[i]);

@@ -17,7 +17,7 @@ const SMALL: [i64; 15] = [1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33];
 const LONG: [i64; 5] = [64, 65, 129, 1024, 4096];
 
 /// What was once refused, or ranked nothing.
-const NAMED: [(&str, &str); 29] = [
+const NAMED: [(&str, &str); 30] = [
     // A reduction over one value, padded after its axes were put in order.
     ("gemm:1,4096,1,f16", "h200"),
     ("gemm:64,129,1,f16", "h200"),
@@ -57,6 +57,8 @@ const NAMED: [(&str, &str); 29] = [
     ("conv2d:1,1,1,1,1,1,1,tf32,bias,relu", "l4"),
     // A window that sees padding only.
     ("conv2d:3,2,1,1,5,3,1,bf16,stride=3,pad=1,alpha=0.5", "h200"),
+    // Windows of 25 elements on two: of what is padded something is left where rows along k are cut.
+    ("conv3d:1,5,2,1,2,5,3,5,5,f64,stride=3,pad=2", "rtx4090"),
 ];
 
 fn pick<T: Clone>(rng: &mut StdRng, list: &[T]) -> T {
