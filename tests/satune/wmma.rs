@@ -70,6 +70,8 @@ fn ragged_shapes_epilogues_and_schedules_of_other_forms_are_exact() {
         TensorPlan { tile: [64, 64, 16], warp: [16, 32], warps_m_outer: false, ..base.clone() },
         TensorPlan { instruction: op(WmmaShape::M8N32, DType::F16), warp: [8, 64], ..base.clone() },
         TensorPlan { instruction: op(WmmaShape::M32N8, DType::F16), warp: [64, 8], ..base.clone() },
+        // Of eight warps' tiles a part is staged at once: those parts lie together in shared memory.
+        TensorPlan { tile: [128, 256, 16], warp: [64, 64], ..base.clone() },
     ];
     for (i, plan) in plans.iter().enumerate() {
         for shape in [[61, 50, 77], [64, 128, 128], [130, 65, 31]] {

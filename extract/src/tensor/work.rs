@@ -498,7 +498,7 @@ fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
     let [m, n, _] = plan.tile;
     let ([rows, own, _], columns) = (op.extents(), op.staged_columns(plan.warp[1]));
     let bytes = u64::from(op.accumulator().bytes());
-    let pitch = op.staged_pitch(plan.warp[1]) as u64 * bytes;
+    let pitch = op.staged_pitch(plan.warp[1], plan.warps()[1]) as u64 * bytes;
     let stores = (m * n / i64::from(32 * op.sums())) as f64;
     let (taken, least) = matrix_wavefronts(0, [rows.into(), u64::from(own) * bytes], pitch, 32);
     // One piece after the other; all are alike.

@@ -5,7 +5,6 @@
 //! and a part that varies. Pieces of the varying part that lie apart (vthread strides) are moved together: the part is
 //! read as a mixed-radix number whose unused digits are left out.
 use super::boxes::Boxes;
-use super::by_box::BOX;
 use super::error::LowerError;
 use super::guards::may_go;
 use super::linear::{Atom, Linear, Ranges};
@@ -178,21 +177,18 @@ struct Access<'n> {
     at: Cow<'n, [Linear]>,
     write: bool,
     path: Vec<VarId>,
-    /// Whether it is in a loop from box to box.
-    by_box: bool,
 }
 
 /// Lays out a buffer on the chip; `local`: one copy per thread.
 pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Result<BufferLayout, LowerError> {
     let mut accesses: Vec<Access> = Vec::new();
     nest.leaves(&mut |leaf, path| {
-        let by_box = path.iter().any(|l| l.annotations.contains_key(BOX));
         let path: Vec<VarId> = path.iter().map(|l| l.var).collect();
         for (_, at) in leaf.reads.iter().filter(|(b, _)| *b == id) {
-            accesses.push(Access { leaf, at: at.into(), write: false, path: path.clone(), by_box });
+            accesses.push(Access { leaf, at: at.into(), write: false, path: path.clone() });
         }
         if leaf.target == id {
-            accesses.push(Access { leaf, at: (&leaf.at).into(), write: true, path, by_box });
+            accesses.push(Access { leaf, at: (&leaf.at).into(), write: true, path });
         }
     });
     let layout = laid(nest, program, id, local, &accesses)?;
@@ -232,9 +228,7 @@ fn laid(
     let around = accesses.iter().map(|a| a.path.as_slice()).reduce(common).unwrap_or_default();
     let serial: HashSet<VarId> = around.iter().copied().filter(|v| nest.vthreads.iter().all(|x| x.var != *v)).collect();
     let rank = accesses.first().map_or(0, |a| a.at.len());
-    // What goes box by box each group of warps has a part of; else tiles are whole.
-    let by_box = |a: &Access<'_>| a.by_box;
-    let plan = Uses { nest, program, local, packed: local || accesses.iter().all(by_box), accesses };
+    let plan = Uses { nest, program, local, accesses };
     let lay_out = |serial: &HashSet<VarId>| -> Result<Option<Vec<Dim>>, LowerError> {
         (0..rank).map(|d| plan.dimension(d, serial, program, id)).collect()
     };
@@ -319,8 +313,6 @@ struct Uses<'n> {
     nest: &'n Nest,
     program: &'n Program,
     local: bool,
-    /// Whether what lies apart is moved together.
-    packed: bool,
     accesses: &'n [Access<'n>],
 }
 
@@ -382,11 +374,11 @@ impl Uses<'_> {
             let name = &program.buffer(id).name;
             return Err(LowerError::Overflow { what: format!("dimension {d} of buffer {name}") });
         }
-        let digits = if self.packed { digits(&varying, ranges) } else { None };
-        let extent = match &digits {
-            Some(list) => list.iter().map(|x| x.extent).product(),
-            None => hi - lo + 1,
-        };
+        let digits = digits(&varying, ranges);
+        let packed = |list: &[Digit]| list.iter().map(|x| x.extent).product::<i64>();
+        // A tile that has no gaps is taken as it is.
+        let digits = digits.filter(|list| self.local || packed(list) < hi - lo + 1);
+        let extent = digits.as_deref().map_or(hi - lo + 1, packed);
         let origin = origin.shifted(if digits.is_some() { 0 } else { lo });
         Ok(Some(Dim { origin, digits, extent, stride: 1, covered }))
     }

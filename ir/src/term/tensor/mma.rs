@@ -1,5 +1,5 @@
 //! Schedules of warps that multiply by `mma.sync` or `wmma`, and when they fit.
-use super::shared::{least_layout, padding, ring, ring_bytes, staged_bytes, staged_layout};
+use super::shared::{least_layout, padding, ring, ring_bytes, staged_layout};
 use super::{multiple, operand, tiles, wmma, Gemm, Mma, OperandPlan, TensorError, TileLayout, Turn};
 use crate::term::Side;
 use serde::{Deserialize, Serialize};
@@ -137,9 +137,14 @@ impl TensorPlan {
         padding(gemm, self.instruction, self.tile, self.operands.map(|o| o.layout))
     }
 
+    /// Warps below each other, and beside each other.
+    pub fn warps(&self) -> [i64; 2] {
+        [0, 1].map(|i| self.tile[i] / self.warp[i].max(1))
+    }
+
     /// Threads per block.
     pub fn threads(&self) -> i64 {
-        self.tile[0] / self.warp[0].max(1) * (self.tile[1] / self.warp[1].max(1)) * 32
+        self.warps().iter().product::<i64>() * 32
     }
 
     /// Shared memory per block, bytes.
@@ -150,7 +155,7 @@ impl TensorPlan {
     /// The same where padded rows make both tiles larger by so many bytes, whatever the plan's layouts are.
     pub fn shared_with(&self, gemm: &Gemm, padding: i64) -> i64 {
         let staged = match (self.instruction.wmma(), self.store) {
-            (Some(op), Store::Shared { .. }) => staged_bytes(op, self.threads(), self.warp[1]),
+            (Some(op), Store::Shared { .. }) => op.staged_bytes(self.warps(), self.warp[1]),
             _ => 0,
         };
         ring_bytes(gemm, self.tile, self.stages, padding).max(staged)

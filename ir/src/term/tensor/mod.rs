@@ -47,7 +47,7 @@ pub mod mma_conditions {
         copies, copy_elements, copy_registers, is_async, layout, looked_up, matrices, padding as padding_of,
         rows_along_k, steps, tile_rows, waiting_registers, way, LOADED_TOGETHER,
     };
-    pub use super::shared::{least_layout, padding, ring, ring_bytes, room, shared_fits, staged_bytes, staged_layout};
+    pub use super::shared::{least_layout, padding, ring, ring_bytes, room, shared_fits, staged_layout};
     pub use super::wmma::staged_width;
 }
 

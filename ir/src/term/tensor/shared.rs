@@ -1,5 +1,5 @@
 //! Shared memory of plans on `mma.sync` and `wmma`: the ring of tiles, padded rows, and C on its way to memory.
-use super::{operand, Gemm, Mma, TensorError, TileLayout, Wmma, MOST_SHARED};
+use super::{operand, Gemm, Mma, TensorError, TileLayout, MOST_SHARED};
 use crate::term::Side;
 
 /// The ring has a length that there is, and fits the largest shared memory. Without `cp.async` one tile waits in registers, so that no
@@ -61,9 +61,4 @@ pub fn staged_layout(row: i64) -> TileLayout {
     } else {
         TileLayout::Padded
     }
-}
-
-/// Bytes that a block's warps stage C with, on `wmma`.
-pub fn staged_bytes(op: Wmma, threads: i64, warp_n: i64) -> i64 {
-    threads / 32 * op.staged_bytes(warp_n)
 }

@@ -115,15 +115,16 @@ impl Wmma {
         [64, 32].map(|bytes| bytes / i64::from(self.accumulator().bytes()))
     }
 
-    /// Sums from one staged row to the next.
-    pub fn staged_pitch(self, warp_n: i64) -> i64 {
-        let ([unit, more], columns) = (self.staged_align(), self.staged_columns(warp_n));
+    /// Sums from one staged row to the next: what `warps` beside each other stage lies side by side.
+    pub fn staged_pitch(self, warp_n: i64, warps: i64) -> i64 {
+        let ([unit, more], columns) = (self.staged_align(), warps * self.staged_columns(warp_n));
         columns + (more - columns).rem_euclid(unit)
     }
 
-    /// Bytes that a warp stages C with.
-    pub fn staged_bytes(self, warp_n: i64) -> i64 {
-        i64::from(self.extents()[0]) * self.staged_pitch(warp_n) * i64::from(self.accumulator().bytes())
+    /// Bytes that warps, so many below each other and so many beside each other, stage C with.
+    pub fn staged_bytes(self, [below, beside]: [i64; 2], warp_n: i64) -> i64 {
+        let rows = below * i64::from(self.extents()[0]);
+        rows * self.staged_pitch(warp_n, beside) * i64::from(self.accumulator().bytes())
     }
 }
 
@@ -209,7 +210,9 @@ mod tests {
             for warp_n in (1..=8).map(|i| i * n) {
                 let columns = op.staged_columns(warp_n);
                 assert!(columns % n == 0 && warp_n % columns == 0 && m * columns <= STAGED, "{op} {warp_n}");
-                assert!(op.staged_bytes(warp_n) % 128 == 0 && op.staged_bytes(warp_n) <= 3072);
+                let bytes = |warps: [i64; 2]| op.staged_bytes(warps, warp_n);
+                assert!(bytes([1, 1]) % 128 == 0 && bytes([1, 1]) <= 3072);
+                assert!(bytes([4, 2]) == 4 * bytes([1, 2]) && bytes([1, 2]) <= 2 * bytes([1, 1]));
             }
         }
     }

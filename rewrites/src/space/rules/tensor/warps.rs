@@ -48,7 +48,7 @@ impl BindWarps {
     fn deal(&self, engine: &mut Engine<'_>, state: &State, threads: u32, count: [i64; 2], (op, room): (Mma, bool)) {
         let (gemm, menu, tile) = (self.0.gemm(state), &self.0.menu, state.tile);
         let warp = [tile.m / count[0], tile.n / count[1]];
-        let staged = op.wmma().map_or(0, |op| mma_conditions::staged_bytes(op, threads.into(), warp[1]));
+        let staged = op.wmma().map_or(0, |op| op.staged_bytes(count, warp[1]));
         if !engine.holds(Condition::RingFits, mma_conditions::shared_fits(staged, engine.limits.shared_bytes)) {
             return;
         }
