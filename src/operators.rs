@@ -505,7 +505,7 @@ mod tests {
             assert_eq!((gemm.output, &names[..]), (DType::BF16, &["bias", "residual"][..]));
             for [sum, bias, residual] in [[3.0, 1.0, -7.0], [-3.0, 0.25, 2.0]] {
                 let single = |x| Scalar::float(x, DType::F32);
-                let got = gemm.epilogue.of(single(sum), &[single(bias), single(residual)]).as_f64();
+                let got = gemm.epilogue.of(single(sum), &[single(bias), single(residual)], &[]).as_f64();
                 let want = activation(0.5 * sum + bias) + residual;
                 assert!((got - want).abs() < 1e-5, "{text}: {got}, {want}: {}", gemm.epilogue);
             }

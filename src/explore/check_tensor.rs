@@ -156,7 +156,7 @@ fn finished(gemm: &Gemm, sums: Vec<f64>, reads: &[&[f64]]) -> Vec<f64> {
             DType::I32 => Scalar::int(sum as i64, DType::I32),
             float => Scalar::float(sum, float),
         };
-        gemm.epilogue.stored(gemm.output, sum, &beside).as_f64()
+        gemm.epilogue.stored(gemm.output, sum, &beside, &gemm.indices_of(product, place)).as_f64()
     };
     (0..).zip(sums).map(one).collect()
 }

@@ -108,7 +108,8 @@ fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
         let place = |read: &Read| read.at.as_ref().map_or(at, |matrix| matrix.place(product, [i, j]));
         let element = |(read, list): (&Read, &Vec<f64>)| Scalar::of_held(list[place(read) as usize], read.dtype);
         let beside: Vec<Scalar> = g.reads.iter().zip(&x.reads).map(element).collect();
-        out.push(g.epilogue.stored(g.output, Scalar::float(sum, g.accumulator()), &beside).as_f64());
+        let sum = Scalar::float(sum, g.accumulator());
+        out.push(g.epilogue.stored(g.output, sum, &beside, &g.indices_of(product, [i, j])).as_f64());
     }
     out
 }

@@ -519,6 +519,73 @@ fn epilogues_that_operators_spell_are_fused() {
     scheduled::check(&program, &made, 7).unwrap();
 }
 
+/// Masks and slopes of the indices, whichever way operands are, and whatever brings C to memory.
+#[test]
+fn epilogues_compute_with_their_indices() {
+    let value = "T.max(C[vi, vj], T.float32(0))";
+    let masked = "T.if_then_else(vj <= vi + 3, C[vi, vj] * T.float32(0.5), T.cast(vi - 2 * vj, \"float32\"))";
+    let wmma = Mma::Wmma(Wmma::of(WmmaShape::M16N16, DType::F16).unwrap());
+    let wmma =
+        TensorPlan { store: Store::Shared { stmatrix: false }, ..TensorPlan::plain([32, 64, 32], [16, 32], wmma, 2) };
+    let mma = TensorPlan::plain([32, 64, 32], [16, 32], Mma::F16, 2);
+    let wgmma = WgmmaPlan { swapped: false, ..WgmmaPlan::plain([64, 64, 64], 1, 2) };
+    let staged = Schedule::Mma(TensorPlan { store: Store::Shared { stmatrix: false }, ..mma.clone() });
+    let plans = [
+        Schedule::Mma(mma.clone()),
+        Schedule::Mma(TensorPlan { swapped: true, ..mma.clone() }),
+        Schedule::Mma(wmma),
+        Schedule::Mma(TensorPlan { split_k: 2, ..mma }),
+        Schedule::Wgmma(wgmma.clone()),
+        Schedule::Wgmma(WgmmaPlan { swapped: true, ..wgmma.clone() }),
+        Schedule::Wgmma(WgmmaPlan { blocks: Some(3), stream_k: true, ..wgmma }),
+    ];
+    for (operator, more) in
+        [("gemm:80,72,256,f16,NT,relu", None), ("gemm:80,72,256,f16,NT,relu,out=f16", Some(&staged))]
+    {
+        let relu = operators::parse(operator).unwrap();
+        assert!(relu.script.contains(value), "{}", relu.script);
+        let program = satune_ir::tvmscript::parse(&relu.script.replace(value, masked)).unwrap();
+        let c = satune_rewrites::space::contraction(&program).unwrap();
+        assert!(Gemm::of(&c).unwrap().epilogue.to_string().contains("index 1"));
+        for plan in plans.iter().chain(more) {
+            let told = plan.describe().join("; ");
+            let made = scheduled::of_schedule(&program, plan, &c, &LowerOptions::default());
+            let made = made.unwrap_or_else(|e| panic!("{operator} {told}: {e}"));
+            scheduled::check(&program, &made, 7).unwrap_or_else(|e| panic!("{operator} {told}: {e}"));
+        }
+    }
+    // Heads between rows and columns: indices are digits of rows, and of the number of the product.
+    let script = crate::support::script(
+        "Q: 2, 48, 3, 16 float16; K: 2, 40, 3, 16 float16; C: 2, 3, 48, 40 float32",
+        "S = T.sblock_alloc_buffer((2, 3, 48, 40), \"float32\")
+for b, h, i, j, k in T.grid(2, 3, 48, 40, 16):
+    with T.sblock(\"scores\"):
+        vb, vh, vi, vj, vk = T.axis.remap(\"SSSSR\", [b, h, i, j, k])
+        with T.init():
+            S[vb, vh, vi, vj] = T.float32(0)
+        S[vb, vh, vi, vj] = S[vb, vh, vi, vj] + T.cast(Q[vb, vi, vh, vk], \"float32\") * T.cast(K[vb, vj, vh, vk], \"float32\")
+for b, h, i, j in T.grid(2, 3, 48, 40):
+    with T.sblock(\"masked\"):
+        vb, vh, vi, vj = T.axis.remap(\"SSSS\", [b, h, i, j])
+        C[vb, vh, vi, vj] = T.Select(vj <= vi, S[vb, vh, vi, vj] + T.cast(vh * (vj - vi), \"float32\"), T.float32(-100))
+",
+    );
+    let program = satune_ir::tvmscript::parse(&script).unwrap();
+    let c = satune_rewrites::space::contraction(&program).unwrap();
+    let mut rng = rand::rngs::StdRng::seed_from_u64(satune_testing::seed());
+    for name in ["t4", "a100", "h200"] {
+        let space = tensor_only(&c, &gpu(name));
+        let counts = Counts::of(&space);
+        for _ in 0..3 {
+            let schedule = random(&space, &counts, &mut rng);
+            let told = schedule.describe().join("; ");
+            let made = scheduled::of_schedule(&program, &schedule, &c, &scheduled::options(&gpu(name)));
+            let made = made.unwrap_or_else(|e| panic!("{name} {told}: {e}"));
+            scheduled::check(&program, &made, 7).unwrap_or_else(|e| panic!("{name} {told}: {e}"));
+        }
+    }
+}
+
 /// A long k is split under an epilogue, too, by tensor cores alone.
 #[test]
 fn k_is_split_under_an_epilogue() {

@@ -2,7 +2,7 @@
 use super::GatheredMatrix;
 use crate::interp::Scalar;
 use crate::term::{Axis, AxisInfo, Beside, Contraction, Dimension, Gathered};
-use crate::{fold, interp, semantics, tvmscript, BinOp, BlockRealize, BufferId, DType, Expr, Program, Stmt};
+use crate::{fold, interp, semantics, tvmscript, BinOp, Block, BlockRealize, BufferId, DType, Expr, Program, Stmt};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -15,6 +15,8 @@ pub enum Epilogue {
     Sum,
     /// An element of one of [`super::Gemm::reads`], by number.
     Read(usize),
+    /// An index of the result, in its type: the one of [`super::Gemm::indices`] with this number.
+    Index(usize, DType),
     /// A constant in f32.
     Number(f64),
     /// A constant of an integer type.
@@ -43,7 +45,11 @@ impl Epilogue {
                 Epilogue::Binary(_, _, a, b) => a.any(is) || b.any(is),
                 Epilogue::Call(_, a) | Epilogue::Cast(_, a) => a.any(is),
                 Epilogue::Choose(parts) => parts.iter().any(|part| part.any(is)),
-                Epilogue::Sum | Epilogue::Read(_) | Epilogue::Number(_) | Epilogue::Integer(..) => false,
+                Epilogue::Sum
+                | Epilogue::Read(_)
+                | Epilogue::Index(..)
+                | Epilogue::Number(_)
+                | Epilogue::Integer(..) => false,
             }
     }
 
@@ -53,7 +59,7 @@ impl Epilogue {
             Epilogue::Sum => computed(sum),
             Epilogue::Read(number) => reads.get(*number).map_or(DType::F32, |read| computed(read.dtype)),
             Epilogue::Number(_) | Epilogue::Call(..) => DType::F32,
-            Epilogue::Integer(_, dtype) => *dtype,
+            Epilogue::Integer(_, dtype) | Epilogue::Index(_, dtype) => *dtype,
             Epilogue::Binary(op, dtype, ..) => made_by(*op, *dtype),
             Epilogue::Cast(dtype, _) => computed(*dtype),
             Epilogue::Choose(parts) => parts[1].dtype(sum, reads),
@@ -61,22 +67,24 @@ impl Epilogue {
     }
 
     /// What is stored, in C's type: see [`Epilogue::of`].
-    pub fn stored(&self, output: DType, sum: Scalar, reads: &[Scalar]) -> Scalar {
-        converted(self.of(sum, reads), output)
+    pub fn stored(&self, output: DType, sum: Scalar, reads: &[Scalar], at: &[i64]) -> Scalar {
+        converted(self.of(sum, reads, at), output)
     }
 
-    /// Its value for a sum and the elements that it reads, as kernels have it: step by step.
-    pub fn of(&self, sum: Scalar, reads: &[Scalar]) -> Scalar {
+    /// Its value for a sum, the elements that it reads, and the result's indices, as kernels have it: step by step.
+    pub fn of(&self, sum: Scalar, reads: &[Scalar], at: &[i64]) -> Scalar {
+        let part = |part: &Epilogue| part.of(sum, reads, at);
         let as_held = |value: Scalar| converted(value, computed(value.dtype()));
         match self {
             Epilogue::Sum => as_held(sum),
             Epilogue::Read(number) => {
                 as_held(reads.get(*number).copied().unwrap_or(Scalar::float(f64::NAN, DType::F32)))
             }
+            Epilogue::Index(number, dtype) => Scalar::int(at.get(*number).copied().unwrap_or(-1), *dtype),
             Epilogue::Number(x) => Scalar::float(*x, DType::F32),
             Epilogue::Integer(x, dtype) => Scalar::int(*x, *dtype),
             Epilogue::Binary(op, dtype, a, b) => {
-                let [a, b] = [a, b].map(|part| converted(part.of(sum, reads), *dtype));
+                let [a, b] = [a, b].map(|side| converted(part(side), *dtype));
                 let out = made_by(*op, *dtype);
                 if dtype.is_float() {
                     let value = semantics::floats(*op, *dtype, a.as_f64(), b.as_f64());
@@ -85,16 +93,16 @@ impl Epilogue {
                 Scalar::int(semantics::integers(*op, *dtype, a.as_i64(), b.as_i64()), out)
             }
             Epilogue::Call(name, a) => {
-                let a = converted(a.of(sum, reads), DType::F32);
+                let a = converted(part(a), DType::F32);
                 Scalar::float(interp::intrinsic(name, &[a.as_f64()], DType::F32).unwrap_or(f64::NAN), DType::F32)
             }
-            Epilogue::Cast(dtype, a) => as_held(converted(a.of(sum, reads), *dtype)),
+            Epilogue::Cast(dtype, a) => as_held(converted(part(a), *dtype)),
             Epilogue::Choose(parts) => {
                 let [condition, then, otherwise] = &**parts;
-                if condition.of(sum, reads).as_i64() != 0 {
-                    then.of(sum, reads)
+                if part(condition).as_i64() != 0 {
+                    part(then)
                 } else {
-                    otherwise.of(sum, reads)
+                    part(otherwise)
                 }
             }
         }
@@ -134,6 +142,7 @@ impl fmt::Display for Epilogue {
         match self {
             Epilogue::Sum => f.write_str("sum"),
             Epilogue::Read(number) => write!(f, "read {number}"),
+            Epilogue::Index(number, _) => write!(f, "index {number}"),
             Epilogue::Number(x) => write!(f, "{x}"),
             Epilogue::Integer(x, _) => write!(f, "{x}"),
             Epilogue::Binary(op, _, a, b) => match op {
@@ -209,8 +218,8 @@ impl Read {
 }
 
 /// What the epilogue's blocks compute, of what they read; the reason where kernels on tensor cores do not.
-pub(super) fn read(contraction: &Contraction) -> Result<(Epilogue, Vec<Read>), String> {
-    let Some(fused) = &contraction.epilogue else { return Ok((Epilogue::Sum, Vec::new())) };
+pub(super) fn read(contraction: &Contraction) -> Result<(Epilogue, Vec<Read>, Vec<GatheredMatrix>), String> {
+    let Some(fused) = &contraction.epilogue else { return Ok((Epilogue::Sum, Vec::new(), Vec::new())) };
     let result = contraction.c.dtype;
     for read in &fused.reads {
         if !float(read.dtype) && read.dtype.int_range().is_none() {
@@ -228,12 +237,12 @@ pub(super) fn read(contraction: &Contraction) -> Result<(Epilogue, Vec<Read>), S
     let mut stores = Vec::new();
     collect(&program.body, &mut stores);
     let dtype_of = |made: &Epilogue| made.dtype(contraction.accumulate, &reads);
-    let mut made = Epilogue::Sum;
+    let (mut made, mut dims) = (Epilogue::Sum, Vec::new());
     let mut names = fused.between.iter();
     for (number, name) in fused.blocks.iter().enumerate() {
-        let (_, value) = stores.iter().find(|(block, _)| block == name).ok_or("a block is missing")?;
+        let (block, value) = stores.iter().find(|(block, _)| block.name == *name).ok_or("a block is missing")?;
         let before = names.next().ok_or("a buffer is missing")?;
-        let reader = Reader { program: &program, reads: &fused.reads, before, made: &made };
+        let mut reader = Reader { program: &program, block, reads: &fused.reads, before, made: &made, dims: &mut dims };
         let last = number + 1 == fused.blocks.len();
         made = match value {
             Expr::Cast(to, inner) if last && *to == result => stored(result, reader.read(inner)?, &dtype_of),
@@ -245,7 +254,11 @@ pub(super) fn read(contraction: &Contraction) -> Result<(Epilogue, Vec<Read>), S
         Epilogue::Cast(to, inner) if to == result => stored(result, *inner, &dtype_of),
         other => other,
     };
-    Ok((made, reads))
+    let index = |d: &usize| {
+        let of = Beside { buffer: BufferId(0), name: String::new(), dtype: DType::I32, dims: vec![Some(*d)] };
+        GatheredMatrix::beside(contraction, &of)
+    };
+    Ok((made, reads, dims.iter().map(index).collect()))
 }
 
 /// What is to be converted to the result's type. Halves are made of f32 where they are stored: an integer is rounded before.
@@ -256,29 +269,33 @@ fn stored(result: DType, made: Epilogue, dtype_of: &dyn Fn(&Epilogue) -> DType) 
     }
 }
 
-fn collect<'p>(realize: &'p BlockRealize, out: &mut Vec<(&'p str, &'p Expr)>) {
-    fn below<'p>(name: &'p str, stmt: &'p Stmt, out: &mut Vec<(&'p str, &'p Expr)>) {
+fn collect<'p>(realize: &'p BlockRealize, out: &mut Vec<(&'p Block, &'p Expr)>) {
+    fn below<'p>(block: &'p Block, stmt: &'p Stmt, out: &mut Vec<(&'p Block, &'p Expr)>) {
         match stmt {
-            Stmt::Seq(parts) => parts.iter().for_each(|s| below(name, s, out)),
-            Stmt::For(l) => below(name, &l.body, out),
+            Stmt::Seq(parts) => parts.iter().for_each(|s| below(block, s, out)),
+            Stmt::For(l) => below(block, &l.body, out),
             Stmt::Realize(r) => collect(r, out),
-            Stmt::Store { value, .. } => out.push((name, value)),
+            Stmt::Store { value, .. } => out.push((block, value)),
             _ => {}
         }
     }
-    below(&realize.block.name, &realize.block.body, out);
+    below(&realize.block, &realize.block.body, out);
 }
 
 struct Reader<'a> {
     program: &'a Program,
+    /// Its iterators are the dimensions of the result.
+    block: &'a Block,
     reads: &'a [Beside],
     /// The buffer before it, and what that holds.
     before: &'a str,
     made: &'a Epilogue,
+    /// Dimensions of the result whose indices are computed with.
+    dims: &'a mut Vec<usize>,
 }
 
 impl Reader<'_> {
-    fn read(&self, expr: &Expr) -> Result<Epilogue, String> {
+    fn read(&mut self, expr: &Expr) -> Result<Epilogue, String> {
         let dtype = self.computed(expr)?;
         let cast = |to: DType, made: Epilogue| Epilogue::Cast(to, Box::new(made));
         // `+`, `-`, `*` and `/` of narrower floats are those in f32, rounded once more: it has more than twice their digits.
@@ -328,7 +345,16 @@ impl Reader<'_> {
                     _ => Err(format!("a block calls {name}, which kernels on tensor cores do not fuse")),
                 }
             }
-            Expr::Var(_) => Err("a block computes with its indices".into()),
+            Expr::Var(v) => {
+                let dim = self.block.iter_vars.iter().position(|iv| iv.var.id == v.id);
+                let dim = dim.ok_or_else(|| format!("a block computes with `{}`", v.name))?;
+                let known = self.dims.iter().position(|d| *d == dim);
+                let number = known.unwrap_or(self.dims.len());
+                if known.is_none() {
+                    self.dims.push(dim);
+                }
+                Ok(Epilogue::Index(number, dtype))
+            }
             Expr::Str(_) => Err("a block has a value that is no number".into()),
         }
     }

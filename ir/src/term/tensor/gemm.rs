@@ -39,6 +39,9 @@ pub struct Gemm {
     /// What it reads beside the sums.
     #[serde(default)]
     pub reads: Vec<Read>,
+    /// Where the results are along each dimension whose index it computes with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indices: Vec<GatheredMatrix>,
     /// Rows of C are several indices of the program (a convolution): a block puts results in their places.
     #[serde(default)]
     pub scattered: bool,
@@ -74,6 +77,7 @@ impl Gemm {
             swapped: false,
             epilogue: Epilogue::default(),
             reads: Vec::new(),
+            indices: Vec::new(),
             scattered: false,
             placed: None,
             gathered: [None, None],
@@ -93,10 +97,16 @@ impl Gemm {
             c_transposed: !self.c_transposed,
             swapped,
             reads: self.reads.iter().map(Read::transposed).collect(),
+            indices: self.indices.iter().map(GatheredMatrix::transposed).collect(),
             placed: self.placed.as_ref().map(|result| Box::new(result.transposed())),
             gathered: [1, 0].map(|i| self.gathered[i].as_ref().map(|factor| Box::new(factor.transposed()))),
             ..self.clone()
         })
+    }
+
+    /// The indices that the epilogue computes with, of a result of one of the products.
+    pub fn indices_of(&self, product: i64, place: [i64; 2]) -> Vec<i64> {
+        self.indices.iter().map(|index| index.place(product, place)).collect()
     }
 
     /// How a factor is gathered, where it is.
@@ -175,7 +185,7 @@ impl Gemm {
             return no("it has too many products");
         };
         let (operand, output) = (contraction.a.dtype, contraction.c.dtype);
-        let (epilogue, reads) = super::epilogue::read(contraction).map_err(NotGemm)?;
+        let (epilogue, reads, indices) = super::epilogue::read(contraction).map_err(NotGemm)?;
         let name = contraction.block_name.clone();
         let gemm = Gemm {
             name,
@@ -195,6 +205,7 @@ impl Gemm {
             placed: GatheredMatrix::result(contraction),
             gathered: GatheredMatrix::of(contraction),
             reads,
+            indices,
         };
         if !multiplies(operand) {
             return no(&format!("no instruction multiplies {operand:?}"));
