@@ -41,6 +41,10 @@ fn they_have_the_tiles_of_a_product() {
             "A: 512, 512 float32; s: 512, float32; B: 512, 512 float32; C: 512, 512 float32",
             "C[vi, vj] + T.exp(A[vi, vk] - s[vi]) * B[vk, vj]",
         ),
+        (
+            "A: 512, 512 float32; B: 512, 512 float32; C: 512, 512 float32",
+            "C[vi, vj] + T.Select(vk <= vi, A[vi, vk], T.float32(0)) * B[vk, vj]",
+        ),
     ];
     for (params, update) in some_of(cases, 1) {
         let report = of(params, update);
@@ -67,6 +71,7 @@ fn random_ones_are_right() {
             format!("T.max(C[vi, vj], T.abs({x} - ({y} + s[vj])))"),
             format!("C[vi, vj] + T.if_then_else(vk <= vi, {x} * r[vi], T.float32(0)) * {turned}"),
             format!("C[vi, vj] + T.max({x} - r[vi], T.float32(0)) * {turned}"),
+            format!("C[vi, vj] + {} * {y}", number(&format!("T.Select(vk <= vi + 2, A[vi, vk], T.{a}(0))"))),
             format!("C[vi, vj] + {x} * {again}"),
             format!("C[vi, vj] + T.abs({x} - {again})"),
             format!("C[vi, vj] + ({x} + r[vi]) * ({y} + s[vj])"),

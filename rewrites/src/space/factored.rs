@@ -37,7 +37,7 @@ fn outlined(out: &mut Program, part: &Stmt) -> Option<(Stmt, Stmt)> {
     if !block.iter_vars.iter().all(|iv| whole(iv) && iv.kind.any_order()) {
         return None;
     }
-    let factor = factor(&block)?.clone();
+    let factor = narrow(out, factor(&block)?).clone();
     let iters = indices(&block, &factor)?;
     let shape = iters.iter().map(|iv| iv.extent.clone()).collect();
     let dtype = fold::dtype(&factor, &out.buffers);
@@ -63,10 +63,11 @@ fn factor(block: &Block) -> Option<&Expr> {
     if buffers(f).contains(&c.0) {
         return None;
     }
-    if places(f).len() == 2 && buffers(a).iter().all(|buffer| !buffers(b).contains(buffer)) {
+    // An iterator decides, as in the triangle of a matrix: tiles combine elements.
+    let computed = |side: &&Expr| places(side).len() > 1 || block.iter_vars.iter().any(|iv| by_itself(side, iv.var.id));
+    if ![a, b].iter().any(computed) && buffers(a).iter().all(|buffer| !buffers(b).contains(buffer)) {
         return None;
     }
-    let computed = |side: &&Expr| places(side).len() > 1;
     let same = || {
         // Of one buffer that both read the second is copied, in its type.
         let mut copied = b;
@@ -76,6 +77,20 @@ fn factor(block: &Block) -> Option<&Expr> {
         copied
     };
     Some([a, b].into_iter().find(computed).unwrap_or_else(same))
+}
+
+/// What a wider type is made of, which has each of its values: the factor is kept, and multiplied, in that.
+fn narrow<'e>(program: &Program, e: &'e Expr) -> &'e Expr {
+    let Expr::Cast(to, inner) = e else { return e };
+    let from = fold::dtype(inner, &program.buffers);
+    let holds = match (from.int_range(), to.int_range()) {
+        (Some(from), Some(to)) => to.0 <= from.0 && from.1 <= to.1,
+        _ => from.is_float() && to.is_float() && from.bytes() < to.bytes(),
+    };
+    match holds && from != DType::Bool {
+        true => narrow(program, inner),
+        false => e,
+    }
 }
 
 /// The two sides of an expression, each with spatial iterators of several values that the other has not. Both are computed in every
@@ -119,6 +134,15 @@ fn indices(block: &Block, e: &Expr) -> Option<Vec<IterVar>> {
         }
     }
     Some(out)
+}
+
+/// Whether an iterator is more than an index of what an expression reads.
+fn by_itself(e: &Expr, var: VarId) -> bool {
+    match e {
+        Expr::Load(..) => false,
+        Expr::Var(v) => v.id == var,
+        e => visit::children(e).into_iter().any(|child| by_itself(child, var)),
+    }
 }
 
 fn uses(e: &Expr, var: VarId) -> bool {
@@ -174,6 +198,8 @@ mod tests {
             ("A[vi, vk] * A[vj, vk]".into(), 2),
             // An iterator decides, as a mask does.
             (format!("T.if_then_else(vk <= vi, A[vi, vk] * m[vi], T.float32(0)) * {weight}"), 2),
+            (format!("T.Select(vk <= vi, A[vi, vk], T.float32(0)) * {weight}"), 2),
+            ("T.Cast(\"float32\", T.Select(vj < vk, B[vk, vj], T.int8(0))) * A[vi, vk]".into(), 2),
             (format!("A[vi, vk] * {weight}"), 1),
             // One side has both iterators.
             (format!("A[vi, vk] * {weight} * s[vj]"), 1),
