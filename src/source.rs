@@ -13,7 +13,9 @@ use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{files, visit, BufferId, ForKind, Program, Stmt};
 use satune_rewrites::intrinsics::described;
 use satune_rewrites::space::stream::contractions;
-use satune_rewrites::space::{contraction, explored, not_told, of_bare_loops, on_tensor_cores, scans, EncodeError};
+use satune_rewrites::space::{
+    contraction, explored, not_told, of_bare_loops, on_tensor_cores, scans, sums_products_apart, EncodeError,
+};
 use satune_rewrites::tree::has_blocks;
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
@@ -298,8 +300,10 @@ fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> Checked {
             let loops = "its loops are those of blocks, which run in any order: what they add up is not added up in their order";
             let schedule = "the program is scheduled already: explored is the program that it schedules";
             let sums = "its scans are explored as sums of parts: what they add up is not added up in their order";
+            let products =
+                "its sums of several products are explored as a sum of each: what they add up is not added up in their order";
             let note = scanned.then_some(sums).or(bare.unwrap_or_default().then_some(loops));
-            let note = note.or(undone.then_some(schedule));
+            let note = note.or(undone.then_some(schedule)).or(sums_products_apart(&given).then_some(products));
             Checked { program: made, note: note.map(String::from), given: undone.then(|| Box::new(given)) }
         }
         Some(wrong) => {

@@ -51,33 +51,35 @@ fn tiled(
     fuel: Fuel,
     go_on: &(dyn Fn(usize) -> bool + Sync),
 ) -> Result<Option<String>, ExploreError> {
-    let mut known: Vec<((Contraction, bool), Vec<Schedule>)> = Vec::new();
+    let mut known: Vec<((Contraction, bool, bool), Vec<Schedule>)> = Vec::new();
     let mut limit = None;
     for work in streams.kernels() {
         for tiled in &streams.works[work].tiled {
-            // Whether tensor cores take what its epilogue computes is not said by what that reads.
-            let nameless = (nameless(&tiled.contraction), Gemm::of(&tiled.contraction).is_ok());
-            let plans = match known.iter().find(|(contraction, _)| *contraction == nameless) {
-                Some((_, plans)) => plans.clone(),
-                None => {
-                    let (plans, ended) = best_plans(&tiled.contraction, gpu, fuel, go_on)?;
-                    limit = limit.or(ended);
-                    known.push((nameless, plans.clone()));
-                    plans
-                }
-            };
+            let contraction = &tiled.contraction;
             // A padded operand is a block, known by its name: two products do not pad the same one.
             let shared = |operand: &String| {
                 let reads = |c: &Contraction| [Side::A, Side::B].iter().any(|side| c.matrix(*side) == *operand);
-                let other = |c: &Contraction| c.block_name != tiled.contraction.block_name;
+                let other = |c: &Contraction| c.block_name != contraction.block_name;
                 streams.whole().tiled.iter().any(|t| other(&t.contraction) && reads(&t.contraction))
             };
-            let pads_its_own = |plan: &Schedule| !space::padded(plan, &tiled.contraction).iter().any(shared);
-            let on_tensor_cores = |plans: &[Schedule]| plans.iter().any(|plan| plan.cores().is_none());
-            let taken: Vec<Schedule> = plans.iter().filter(|plan| pads_its_own(plan)).cloned().collect();
-            if on_tensor_cores(&plans) && !on_tensor_cores(&taken) {
+            let whole = [Side::A, Side::B].iter().any(|side| shared(&contraction.matrix(*side)));
+            // Whether tensor cores take what its epilogue computes is not said by what that reads.
+            let asked = (nameless(contraction), Gemm::of(contraction).is_ok(), whole);
+            let plans = match known.iter().find(|(before, _)| *before == asked) {
+                Some((_, plans)) => plans.clone(),
+                None => {
+                    let (plans, ended) = best_plans(contraction, whole, gpu, fuel, go_on)?;
+                    limit = limit.or(ended);
+                    known.push((asked, plans.clone()));
+                    plans
+                }
+            };
+            let pads_its_own = |plan: &Schedule| !space::padded(plan, contraction).iter().any(shared);
+            let taken: Vec<Schedule> = plans.into_iter().filter(pads_its_own).collect();
+            let multiplied = || !tensor::all(contraction, TensorMenu::of(contraction, &tensor_cores(gpu))).is_empty();
+            if whole && taken.iter().all(|plan| plan.cores().is_some()) && multiplied() {
                 let why = "tensor cores for a product whose operand another one reads, and whose sizes no tile divides";
-                limit = limit.or_else(|| Some(format!("{why}: {}", tiled.contraction.block_name)));
+                limit = limit.or_else(|| Some(format!("{why}: {}", contraction.block_name)));
             }
             let plans = taken;
             if !plans.is_empty() {
@@ -88,10 +90,11 @@ fn tiled(
     Ok(limit)
 }
 
-/// The best schedules of a contraction on tensor cores, and those on single threads that are as good; and the limit that ended a search, if
-/// one did.
+/// The best schedules of a contraction on tensor cores, of `whole` tiles alone or of any, and those on single threads that are as good; and
+/// the limit that ended a search, if one did.
 fn best_plans(
     contraction: &Contraction,
+    whole: bool,
     gpu: &Descriptor,
     fuel: Fuel,
     go_on: &(dyn Fn(usize) -> bool + Sync),
@@ -99,7 +102,9 @@ fn best_plans(
     let menu = Menu::of(contraction, &limits(gpu));
     let of = |menu: &Menu, rules: &[Box<dyn Rule>], ms| best_of(contraction, menu, rules, (gpu, ms), fuel, go_on);
     let (mut plans, mut limit, mut worst) = (Vec::new(), None, f64::INFINITY);
-    let products = tensor::all(contraction, TensorMenu::of(contraction, &tensor_cores(gpu)));
+    let offered = TensorMenu::of(contraction, &tensor_cores(gpu));
+    let offered = if whole { offered.of_whole_tiles(contraction) } else { offered };
+    let products = tensor::all(contraction, offered);
     if !products.is_empty() {
         let rules: Vec<Box<dyn Rule>> = space::rules::all().into_iter().chain(products).collect();
         let alone = Menu::without_threads(menu.split_k.clone(), menu.groups.clone());

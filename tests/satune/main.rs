@@ -67,6 +67,7 @@ mod slots;
 mod store;
 mod streaming;
 mod streaming_command;
+mod summed;
 mod sums;
 mod support;
 mod synchronisation;

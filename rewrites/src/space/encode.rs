@@ -204,9 +204,9 @@ impl Reader<'_> {
 /// The update of a block: where its result is, what it begins with, and `C op f`.
 pub(super) struct Update<'a> {
     pub c: Accessed<'a>,
-    init: &'a Expr,
+    pub init: &'a Expr,
     whole: &'a Expr,
-    op: BinOp,
+    pub op: BinOp,
     pub f: &'a Expr,
 }
 

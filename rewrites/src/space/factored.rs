@@ -95,7 +95,7 @@ fn narrow<'e>(program: &Program, e: &'e Expr) -> &'e Expr {
 
 /// The two sides of an expression, each with spatial iterators of several values that the other has not. Both are computed in every
 /// instance: what a condition guards may be nothing that can be computed elsewhere.
-fn sides<'e>(block: &Block, f: &'e Expr) -> Option<(&'e Expr, &'e Expr)> {
+pub(super) fn sides<'e>(block: &Block, f: &'e Expr) -> Option<(&'e Expr, &'e Expr)> {
     if matches!(f, Expr::Select { .. } | Expr::Binary(BinOp::And | BinOp::Or, ..)) {
         return None;
     }

@@ -27,6 +27,7 @@ pub mod rules;
 mod scans;
 pub mod stream;
 mod strided;
+mod summed;
 mod tuples;
 mod unread;
 mod unscheduled;
@@ -53,14 +54,15 @@ pub use unread::ReadError;
 
 /// The program that is explored for a source: one whose scans are sums, whose loops and stores are those of blocks, without the schedule that it has already,
 /// buffers row by row, a reduction for each result, reductions in the form of reducers, indices in their shortest form, what is updated in
-/// place copied before, channels by their groups, factors that are computed as buffers of their own, neighbouring axes of products as one,
+/// place copied before, channels by their groups, a sum for each of several products, factors that are computed as buffers of their own, neighbouring axes of products as one,
 /// maps in the order of what they write, iterators by the digits that indices take of them, products by their groups, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = &bare::as_blocks(&scans::as_sums(&differences_as_sums(source)));
     let source = strided::row_major(&unscheduled::unscheduled(source).unwrap_or_else(|_| source.clone()));
     let source = tuples::taken_apart(&source, stream::sums_rows);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
-    let program = flattened::flattened(&factored::factored(&grouped::grouped(&program)));
+    let program = summed::one_by_one(&grouped::grouped(&program), summed::MANY);
+    let program = flattened::flattened(&factored::factored(&program));
     let program = grouped::products(&digits::by_digits(&ordered::ordered(&program)));
     in_order::in_order(&program, stream::takes)
 }
@@ -74,6 +76,12 @@ pub fn not_told(scheduled: &satune_ir::Program) -> Option<String> {
 pub fn scans(program: &satune_ir::Program) -> bool {
     let program = &differences_as_sums(program);
     scans::as_sums(program).body.block.body != program.body.block.body
+}
+
+/// Whether sums of several products of a program are explored as a sum of each.
+pub fn sums_products_apart(program: &satune_ir::Program) -> bool {
+    let program = in_reducer_forms(&bare::as_blocks(&differences_as_sums(program)));
+    summed::one_by_one(&program, summed::MANY).body.block.body != program.body.block.body
 }
 
 /// Whether blocks made of loops of a program, which are in no block or within one, add up; none where there are no such loops.

@@ -114,6 +114,16 @@ fn grids(cores: &TensorCores) -> Vec<u32> {
 }
 
 impl TensorMenu {
+    /// The same without tiles that hang over an edge whichever way operands are.
+    pub fn of_whole_tiles(mut self, contraction: &Contraction) -> TensorMenu {
+        let [m, n, k] = [Axis::M, Axis::N, Axis::K].map(|axis| contraction.extent(axis));
+        for tiles in [&mut self.tile_m, &mut self.tile_n] {
+            tiles.retain(|tile| m % tile == 0 || n % tile == 0);
+        }
+        self.tile_k.retain(|tile| k % tile == 0);
+        self
+    }
+
     /// Whether an axis has use for a tile so large; rows of `wgmma` or `tcgen05` are as many though there be fewer of them.
     pub(super) fn has_use(&self, extent: i64, tile: i64) -> bool {
         self.group.is_none_or(|op| tile != op.rows() || extent > tile - 16)
