@@ -1,7 +1,8 @@
 //! The space of streaming programs: random programs of it mean what the source means, through the primitives.
 use egg::{Id, Language, RecExpr};
 use satune_ir::term::stream::{HeldRow, KernelPlan, Point, RowPlace, StreamPlan, StreamTerm, Streams};
-use satune_ir::term::Space;
+use satune_ir::term::tensor::{Mma, OperandPlan, TensorPlan, TileLayout};
+use satune_ir::term::{Schedule, Space};
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space::stream::{rules, streams, trace, StreamCondition, StreamMenu};
@@ -243,6 +244,16 @@ fn space(problem: &Streams, menu: &StreamMenu) -> Space<StreamTerm> {
     saturate(problem, H200, menu, &rules::all(), Fuel::default()).unwrap().restricted(&|_, _| true)
 }
 
+/// The call of a plan's trace that is refused, if one is.
+fn refused(source: &Program, plan: &StreamPlan, problem: &Streams) -> Option<String> {
+    let trace = trace(plan, problem).unwrap();
+    let (results, _) = replay_strict(source, &trace.calls).unwrap();
+    let of = |(call, result): (_, &satune_rewrites::schedule::Result<_>)| {
+        Some(format!("{call:?}: {}", result.as_ref().err()?.detail))
+    };
+    trace.calls.iter().zip(&results).find_map(of)
+}
+
 /// What is wrong with a plan, if anything.
 fn fault(source: &Program, plan: &StreamPlan, problem: &Streams, seed: u64) -> Option<String> {
     let trace = trace(plan, problem).unwrap();
@@ -315,6 +326,47 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
         }
         assert_eq!(parted > 0, name.starts_with("long"), "{name}: {parted}");
         println!("{name}: {} nodes, {} works", space.report.nodes, problem.works.len());
+    }
+}
+
+/// Both factors are computed by one kernel, and none, one or both of them are padded for the tiles of the other: the copies of that kernel
+/// stand before all that reads them.
+#[test]
+fn nests_that_become_one_stand_before_what_reads_any_of_them() {
+    let source = tvmscript::parse(
+        "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((48, 48), \"float16\"), B: T.Buffer((48, 48), \"float16\"), C: T.Buffer((48, 48), \
+         \"float32\")):\n    for i, j, k in T.grid(48, 48, 48):\n        with T.sblock(\"C\"):\n            \
+         vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n            with T.init():\n                C[vi, vj] = T.float32(0)\n            \
+         C[vi, vj] = C[vi, vj] + T.Cast(\"float32\", T.Select(vk <= vi, A[vi, vk], T.float16(0))) * \
+         T.Cast(\"float32\", T.Select(vj <= vk, B[vk, vj], T.float16(0)))\n",
+    );
+    let source = explored(&source.unwrap());
+    let problem = streams(&source).unwrap();
+    let padded = OperandPlan { layout: TileLayout::Padded, ..OperandPlan::usual(Mma::F16) };
+    for tile in [[48, 48, 16], [32, 48, 16], [48, 32, 16], [32, 32, 32]] {
+        let [swapped, plain] = [true, false].map(|swapped| {
+            Schedule::Mma(TensorPlan {
+                swapped,
+                operands: [padded; 2],
+                ..TensorPlan::plain(tile, [16, 16], Mma::F16, 2)
+            })
+        });
+        let works = problem.kernels().filter(|work| !problem.works[*work].tiled.is_empty());
+        let tiled = works.map(|work| (work as u16, vec![swapped.clone(), plain.clone()])).collect();
+        let space = space(&problem, &StreamMenu { tiled, ..few() });
+        let (mut random, mut seen) = (Random(7), 0);
+        for _ in 0..1000 {
+            let mut term = RecExpr::default();
+            walk(&space, space.root, &mut random, &mut term).unwrap();
+            let plan = StreamPlan::from_term(&term, &problem).unwrap();
+            let both = |kernel: &KernelPlan| matches!(kernel, KernelPlan::Flat(p) if p.blocks.len() > 1);
+            let multiplied = |kernel: &KernelPlan| matches!(kernel, KernelPlan::Tiled(_));
+            if plan.kernels.iter().any(both) && plan.kernels.iter().any(multiplied) {
+                seen += 1;
+                assert_eq!(refused(&source, &plan, &problem), None, "{tile:?}: {}", plan.describe().join("\n"));
+            }
+        }
+        assert!(seen > 0, "{tile:?}");
     }
 }
 

@@ -16,8 +16,10 @@ use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::space::{derive, derive_tensor, Untraced};
 use crate::trace::{Call, Out, Trace};
 use satune_ir::term::stream::{KernelPlan, Stream, StreamBlock, StreamPlan, Streams};
-use satune_ir::term::Schedule;
+use satune_ir::term::tensor::{TensorPlan, WgmmaPlan};
+use satune_ir::term::{Contraction, Schedule, Side};
 use serde_json::{json, Value};
+use std::collections::HashMap;
 
 /// Most blocks along y and z of a grid; what has more is fused into x.
 fn most_blocks() -> i64 {
@@ -38,7 +40,7 @@ fn becomes(plan: &StreamPlan, problem: &Streams) -> Trace {
 pub fn trace(plan: &StreamPlan, problem: &Streams) -> Result<Trace, Untraced> {
     let Some(way) = problem.way_of(plan) else { return Ok(Trace::default()) };
     let stream = &problem.joined(&way.kernels);
-    let mut writer = Writer { stream, draft: Draft::default() };
+    let mut writer = Writer { stream, draft: Draft::default(), copied: HashMap::new() };
     writer.draft.extend(becomes(plan, problem).calls);
     let (mut plain, mut taken_apart, mut laid_out) = (Vec::new(), Vec::new(), Vec::new());
     // Kernels on tensor cores pad their operands, and copy them, before any nest is taken apart; the last kernel's nest is taken
@@ -47,6 +49,7 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Result<Trace, Untraced> {
         let Some((plan @ (Schedule::Mma(_) | Schedule::Wgmma(_)), contraction)) = kernel.contraction(stream) else {
             continue;
         };
+        writer.copied.extend(copied(plan, contraction));
         let parts = derive_tensor::trace_in_parts(plan, contraction)?;
         let [whole, loops, instructions] = parts.map(|part| of_kernel(number, part));
         writer.draft.extend(whole);
@@ -73,6 +76,20 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Result<Trace, Untraced> {
     Ok(writer.draft.finish())
 }
 
+/// In which order copies of operands stand before the block that multiplies them on tensor cores: those that bring matrices to their form,
+/// or pad them, as it reads them; then those to shared memory, of the product's first factor first.
+fn copied(plan: &Schedule, contraction: &Contraction) -> [(String, usize); 2] {
+    let padded = derive_tensor::padded(plan, contraction);
+    let swapped = matches!(
+        plan,
+        Schedule::Mma(TensorPlan { swapped: true, .. }) | Schedule::Wgmma(WgmmaPlan { swapped: true, .. })
+    );
+    [(Side::A, &contraction.a, swapped), (Side::B, &contraction.b, !swapped)].map(|(side, operand, second)| {
+        let before = contraction.gather.is_some() || padded.contains(&contraction.matrix(side));
+        (operand.name.clone(), if before { operand.index } else { usize::MAX - 2 + usize::from(second) })
+    })
+}
+
 /// Calls on the blocks of one kernel, their results under names of their own.
 fn of_kernel(number: usize, part: Trace) -> Vec<Call> {
     tiled::in_whole(part.calls, &format!("k{number}_")).collect()
@@ -81,6 +98,8 @@ fn of_kernel(number: usize, part: Trace) -> Vec<Call> {
 struct Writer<'a> {
     stream: &'a Stream,
     draft: Draft,
+    /// Of buffers that a kernel on tensor cores copies before what multiplies them, the place of the first copy among all of them.
+    copied: HashMap<String, usize>,
 }
 
 impl TraceWriter for Writer<'_> {

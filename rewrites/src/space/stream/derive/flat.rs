@@ -46,14 +46,14 @@ impl Writer<'_> {
             None => self.loops(block, last.iters.len()),
         };
         let mut nest = self.nest(plan, last, own, written.is_some());
-        let place = written.as_ref().map_or(0, |_| self.read_at(last, to));
+        let place = written.as_ref().map_or([0; 2], |_| self.read_at(last, to));
         let mut merged = vec![((place, others.len()), var(nest.innermost()))];
         let mut vectors = Vec::new();
         for (at, (i, name, copy)) in beside.iter().enumerate() {
             let b = &maps[*i];
             let loops = if *copy { self.copy_loops(name, b) } else { self.loops(name, b.iters.len()) };
             let other = self.nest(plan, b, loops, *copy);
-            let place = if in_order { usize::MAX - at } else { self.read_at(b, to) };
+            let place = if in_order { [usize::MAX - at; 2] } else { self.read_at(b, to) };
             merged.push(((place, *i), var(other.innermost())));
             vectors.push(other.vector);
         }
@@ -152,14 +152,17 @@ impl Writer<'_> {
         self.vectorize(&nest.vector);
     }
 
-    /// The number of the first block after the kernel that reads what a block of it makes: there a copy of it stands.
-    pub(super) fn read_at(&self, b: &StreamBlock, to: usize) -> usize {
+    /// The number of the first block after the kernel that reads what a block of it makes, and of the copy before that which does: there a
+    /// copy of it stands.
+    pub(super) fn read_at(&self, b: &StreamBlock, to: usize) -> [usize; 2] {
         let mut later = self.stream.blocks.iter().enumerate().skip(to);
-        later.find(|(_, c)| c.loads().any(|r| r.buffer == b.write.buffer)).map_or(usize::MAX, |(at, _)| at)
+        let block = later.find(|(_, c)| c.loads().any(|r| r.buffer == b.write.buffer)).map_or(usize::MAX, |(at, _)| at);
+        let copy = self.copied.get(&self.stream.buffers[b.write.buffer].name);
+        [block, copy.copied().unwrap_or(usize::MAX)]
     }
 
     /// Loops of several nests as one; each nest stands where the first number says, and comes after others there by the second.
-    pub(super) fn as_one(&mut self, mut loops: Vec<((usize, usize), Value)>) -> String {
+    pub(super) fn as_one(&mut self, mut loops: Vec<(([usize; 2], usize), Value)>) -> String {
         loops.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
         self.bound("merge", loops.into_iter().map(|(_, rows)| rows), "merged")
     }

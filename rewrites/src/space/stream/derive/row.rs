@@ -62,7 +62,7 @@ impl Writer<'_> {
         let mut rows = self.rows_as_one(&anchor, &loops, of_rows);
         // What is also copied to memory has its rows with those of the last block. A copy stands before the first that reads it, or at
         // the end; and all of them where the first of them stood.
-        let place = last.written.as_ref().map_or(0, |_| self.read_at(last_block, to));
+        let place = last.written.as_ref().map_or([0; 2], |_| self.read_at(last_block, to));
         let mut copied = vec![((place, blocks.len()), var(&rows))];
         for (i, (m, b)) in made.iter().zip(blocks).enumerate() {
             let Some(copy) = &m.out else { continue };
