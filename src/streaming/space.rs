@@ -75,13 +75,12 @@ fn tiled(
                 }
             };
             let pads_its_own = |plan: &Schedule| !space::padded(plan, contraction).iter().any(shared);
-            let taken: Vec<Schedule> = plans.into_iter().filter(pads_its_own).collect();
+            let plans: Vec<Schedule> = plans.into_iter().filter(pads_its_own).collect();
             let multiplied = || !tensor::all(contraction, TensorMenu::of(contraction, &tensor_cores(gpu))).is_empty();
-            if whole && taken.iter().all(|plan| plan.cores().is_some()) && multiplied() {
+            if whole && plans.iter().all(|plan| plan.cores().is_some()) && multiplied() {
                 let why = "tensor cores for a product whose operand another one reads, and whose sizes no tile divides";
                 limit = limit.or_else(|| Some(format!("{why}: {}", contraction.block_name)));
             }
-            let plans = taken;
             if !plans.is_empty() {
                 menu.tiled.insert(work as u16, plans);
             }

@@ -9,6 +9,7 @@
 //! iterators over which it is summed become those of the parts; one that is too long is taken apart itself. A part that reaches over its
 //! end has nothing there.
 use super::encode::Update;
+use super::factored::sides;
 use super::nests::{allocated, block_of, nest_over, parts};
 use crate::reducer::number;
 use satune_ir::affine::{add, constant, int, mul};
@@ -97,7 +98,8 @@ struct Sum {
 impl Sum {
     fn of(block: &Block) -> Option<Sum> {
         let update = Update::of(block).ok()?;
-        if visit::loads(update.f).iter().any(|(buffer, _)| *buffer == update.c.0) {
+        // Products have tiles, whose k is parted by a rule.
+        if visit::loads(update.f).iter().any(|(buffer, _)| *buffer == update.c.0) || sides(block, update.f).is_some() {
             return None;
         }
         let extent = |iv: &IterVar| constant(&iv.extent).filter(|n| *n > 0 && constant(&iv.min) == Some(0));
@@ -142,7 +144,7 @@ mod tests {
         let vars = ["vi", "vj", "vk"][..kinds.len()].join(", ");
         let loops = ["i", "j", "k"][..kinds.len()].join(", ");
         format!(
-            "@T.prim_func(s_tir=True)\ndef main(X: T.Buffer(({m}, {n}), \"int32\"), L: T.Buffer((3,), \"int32\")):\n    \
+            "@T.prim_func(s_tir=True)\ndef main(X: T.Buffer(({m}, {n}), \"int32\"), L: T.Buffer((15,), \"int32\")):\n    \
              for {loops} in T.grid({grid}):\n        with T.sblock(\"L\"):\n            {vars} = T.axis.remap(\"{kinds}\", [{loops}])\n            \
              with T.init():\n                {init}\n            {update}\n"
         )
@@ -152,6 +154,7 @@ mod tests {
     fn a_few_sums_of_many_terms_are_summed_in_parts() {
         let differences = ["L[vi] = 5", "L[vi] = L[vi] + T.abs(X[vj + 1, vk] - X[vj, vk]) * (vi + 1)"];
         let largest = ["L[vi] = -9", "L[vi] = T.max(L[vi], X[vj + 1, vk] - X[vj, vk])"];
+        let product = ["L[vi * 5 + vj] = 0", "L[vi * 5 + vj] = L[vi * 5 + vj] + X[vi, vk + 1] * X[vj + 3, vk]"];
         let line = ["L[0] = 0", "L[0] = L[0] + T.abs(X[0, vi + 1] - X[0, vi])"];
         for (grid, kinds, update, shape, parted) in [
             ("3, 127, 128", "SRR", differences, [128, 128], Some("L_parts[vi, vj]")),
@@ -159,6 +162,7 @@ mod tests {
             // 8191 is a prime number.
             ("8191", "R", line, [1, 8192], Some("if_then_else(vi_part * 265 + vi_term < 8191")),
             ("9000", "R", line, [1, 9001], Some("L_parts[vi_part]")),
+            ("3, 5, 8192", "SSR", product, [8, 8193], None),
             ("3, 16, 16", "SRR", differences, [17, 16], None),
         ] {
             let source = tvmscript::parse(&script(grid, kinds, update, shape)).unwrap();

@@ -210,9 +210,10 @@ mod tests {
             for warp_n in (1..=8).map(|i| i * n) {
                 let columns = op.staged_columns(warp_n);
                 assert!(columns % n == 0 && warp_n % columns == 0 && m * columns <= STAGED, "{op} {warp_n}");
-                let bytes = |warps: [i64; 2]| op.staged_bytes(warps, warp_n);
-                assert!(bytes([1, 1]) % 128 == 0 && bytes([1, 1]) <= 3072);
-                assert!(bytes([4, 2]) == 4 * bytes([1, 2]) && bytes([1, 2]) <= 2 * bytes([1, 1]));
+                for warps in [[1, 1], [16, 1], [4, 4], [3, 2], [1, 16]] {
+                    let bytes = op.staged_bytes(warps, warp_n);
+                    assert!(bytes % 128 == 0 && bytes <= 48 << 10, "{op} {warp_n} {warps:?}: {bytes}");
+                }
             }
         }
     }
