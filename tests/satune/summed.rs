@@ -1,4 +1,5 @@
 //! Sums of several products: each is a sum of its own, with tiles.
+use crate::sums::sum;
 use crate::support::{executed, script, seed};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -11,19 +12,11 @@ fn each_product_has_tiles() {
     let dtype = *["float32", "float16", "bfloat16"].choose(&mut rng).unwrap();
     let gpu = *["h200", "a100", "t4"].choose(&mut rng).unwrap();
     let part = |at: &str| format!("T.Cast(\"float32\", {at})");
-    let [ar, ai] = ["Ar[vi, vk]", "Ai[vi, vk]"].map(part);
-    let [br, bi] = ["Br[vk, vj]", "Bi[vk, vj]"].map(part);
+    let [ar, ai] = ["Ar[v0, v2]", "Ai[v0, v2]"].map(part);
+    let [br, bi] = ["Br[v2, v1]", "Bi[v2, v1]"].map(part);
+    let axes = [('S', 320), ('S', 256), ('R', 224)];
     let nest = |out: &str, update: &str| {
-        format!(
-            "
-for i, j, k in T.grid(320, 256, 224):
-    with T.sblock(\"{out}\"):
-        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
-        with T.init():
-            {out}[vi, vj] = T.float32(0)
-        {out}[vi, vj] = {out}[vi, vj] + ({update})
-"
-        )
+        sum(out, &axes, [&format!("{out}[v0, v1]"), "T.float32(0)", &format!("SUM + ({update})")])
     };
     let params = [
         format!("Ar: 320, 224 {dtype}; Ai: 320, 224 {dtype}; Br: 224, 256 {dtype}; Bi: 224, 256 {dtype}"),

@@ -214,26 +214,14 @@ fn long_sums_across_memory_are_shared_by_threads() {
 /// What is no row is added up in parts by many blocks: over differences of neighbours, and over a length that nothing divides.
 #[test]
 fn few_sums_of_very_many_terms_are_parted() {
-    let variation = "
-for i, j in T.grid(255, 255):
-    with T.sblock(\"L\"):
-        vi, vj = T.axis.remap(\"RR\", [i, j])
-        with T.init():
-            L[0] = T.float32(0)
-        L[0] = L[0] + (T.abs(X[vi + 1, vj] - X[vi, vj]) + T.abs(X[vi, vj + 1] - X[vi, vj]))
-";
-    let steepest = "
-for r, i in T.grid(3, 30011):
-    with T.sblock(\"L\"):
-        vr, vi = T.axis.remap(\"SR\", [r, i])
-        with T.init():
-            L[vr] = T.float32(-1e30)
-        L[vr] = T.max(L[vr], X[vr, vi + 1] - X[vr, vi])
-";
+    let variation = "SUM + (T.abs(X[v0 + 1, v1] - X[v0, v1]) + T.abs(X[v0, v1 + 1] - X[v0, v1]))";
+    let variation = sum("L", &[('R', 255), ('R', 255)], ["L[0]", "T.float32(0)", variation]);
+    let steepest = ["L[v0]", "T.float32(-1e30)", "T.max(SUM, X[v0, v1 + 1] - X[v0, v1])"];
+    let steepest = sum("L", &[('S', 3), ('R', 30011)], steepest);
     for (params, body) in
         [("X: 256, 256 float32; L: 1, float32", variation), ("X: 3, 30012 float32; L: 3, float32", steepest)]
     {
-        let best = &executed(&script(params, body), "h200", 2)["candidates"][0];
+        let best = &executed(&script(params, &body), "h200", 2)["candidates"][0];
         assert_eq!(best["kernels"].as_array().unwrap().len(), 2, "{body}");
         assert!(best["kernels"][0]["grid"][0].as_u64() > Some(1), "{best}");
     }

@@ -10,24 +10,21 @@
 //! computes is computed once, and not for each iterator of the other. The sum is then one of two buffers, which has tiles; and since
 //! the new block can be inlined, the program's space has the schedules of what it was, too. Values are the same, bit for bit.
 use super::encode::Update;
-use super::nests::{allocated, block_of, nest_over, parts};
+use super::nests::{allocated, block_of, nest_over, remade};
 use satune_ir::affine::constant;
 use satune_ir::{fold, visit, BinOp, Block, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt, VarId};
 
 /// The same program with a block of its own for each such factor.
 pub(super) fn factored(program: &Program) -> Program {
-    let mut out = program.clone();
-    let mut made = Vec::new();
-    for part in parts(program) {
-        let mut part = part.clone();
-        while let Some((factor, rest)) = outlined(&mut out, &part) {
-            made.push(factor);
+    remade(program, |out, part| {
+        let (mut nests, mut part) = (Vec::new(), part.clone());
+        while let Some((factor, rest)) = outlined(out, &part) {
+            nests.push(factor);
             part = rest;
         }
-        made.push(part);
-    }
-    out.body.block.body = Box::new(Stmt::seq(made));
-    out
+        nests.push(part);
+        Some(nests)
+    })
 }
 
 /// The block of a factor of a nest, and the nest that reads what it makes.
@@ -173,8 +170,9 @@ fn replaced(e: &Expr, what: &Expr, with: &Expr) -> Expr {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nests::parts;
     use super::super::stream::streams;
-    use super::{factored, parts};
+    use super::factored;
     use satune_ir::{interp, tvmscript};
 
     fn script(update: &str) -> String {

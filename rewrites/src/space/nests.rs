@@ -85,6 +85,15 @@ pub(crate) fn nest_over(out: &mut Program, name: String, iters: &[IterVar], init
     serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize)))
 }
 
+/// The same program, with what `made` makes of a nest instead of it, where that is anything.
+pub(super) fn remade(program: &Program, made: impl Fn(&mut Program, &Stmt) -> Option<Vec<Stmt>>) -> Program {
+    let mut out = program.clone();
+    let nests = parts(program).into_iter().flat_map(|part| made(&mut out, part).unwrap_or_else(|| vec![part.clone()]));
+    let nests = nests.collect();
+    *out.body.block.body = Stmt::seq(nests);
+    out
+}
+
 /// A buffer that the root allocates; its name is followed by a number where another, or a block, has it.
 pub(super) fn allocated(out: &mut Program, name: &str, dtype: DType, shape: Vec<Expr>) -> BufferId {
     let blocks = all_realizes(&out.body.block.body);

@@ -10,7 +10,7 @@
 //! end has nothing there.
 use super::encode::Update;
 use super::factored::sides;
-use super::nests::{allocated, block_of, nest_over, parts};
+use super::nests::{allocated, block_of, nest_over, remade};
 use crate::reducer::number;
 use satune_ir::affine::{add, constant, int, mul};
 use satune_ir::{fold, visit, BinOp, Block, Expr, IterKind, IterVar, Program, Stmt};
@@ -25,14 +25,7 @@ const TERMS: i64 = 256;
 
 /// The same program with the sums of such nests that `apart` says in parts.
 pub(super) fn in_parts(program: &Program, apart: impl Fn(&Program, &Stmt) -> bool) -> Program {
-    let mut out = program.clone();
-    let mut made = Vec::new();
-    for part in parts(program) {
-        let nests = if apart(program, part) { parted(&mut out, part) } else { None };
-        made.extend(nests.unwrap_or_else(|| vec![part.clone()]));
-    }
-    *out.body.block.body = Stmt::seq(made);
-    out
+    remade(program, |out, part| if apart(program, part) { parted(out, part) } else { None })
 }
 
 /// The sums of parts, and their sum.
@@ -135,8 +128,9 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nests::parts;
     use super::super::stream::streams;
-    use super::{in_parts, parts};
+    use super::in_parts;
     use satune_ir::{interp, tvmscript};
 
     fn script(grid: &str, kinds: &str, [init, update]: [&str; 2], shape: [i64; 2]) -> String {

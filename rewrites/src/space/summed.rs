@@ -12,7 +12,7 @@
 //! small sum is done sooner by one kernel.
 use super::encode::Update;
 use super::factored::sides;
-use super::nests::{allocated, block_of, nest_over, parts};
+use super::nests::{allocated, block_of, nest_over, remade};
 use satune_ir::affine::constant;
 use satune_ir::{fold, visit, BinOp, Block, Expr, IterKind, IterVar, Program, Stmt};
 
@@ -22,16 +22,7 @@ pub(super) const MANY: i64 = 1 << 25;
 
 /// The same program with a block of its own for each product of such a sum of so many.
 pub(super) fn one_by_one(program: &Program, many: i64) -> Program {
-    let mut out = program.clone();
-    let mut made = Vec::new();
-    for part in parts(program) {
-        match summed(&mut out, part, many) {
-            Some(nests) => made.extend(nests),
-            None => made.push(part.clone()),
-        }
-    }
-    *out.body.block.body = Stmt::seq(made);
-    out
+    remade(program, |out, part| summed(out, part, many))
 }
 
 /// The nests of a nest that adds up several products: a sum of each, and what puts them together.
@@ -88,8 +79,9 @@ fn terms<'e>(op: BinOp, e: &'e Expr, out: &mut Vec<(BinOp, &'e Expr)>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nests::parts;
     use super::super::stream::streams;
-    use super::{one_by_one, parts};
+    use super::one_by_one;
     use satune_ir::{interp, tvmscript};
 
     fn script(init: &str, update: &str, n: i64) -> String {

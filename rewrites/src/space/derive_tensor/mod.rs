@@ -50,6 +50,25 @@ pub fn padded(schedule: &Schedule, contraction: &Contraction) -> Vec<String> {
     sides.map(|side| product.contraction.matrix(side)).collect()
 }
 
+/// In which order copies of operands stand before the block that multiplies them: those that bring matrices to their form, or pad them, as
+/// it reads them; then those to shared memory, of the product's first factor first.
+pub(in crate::space) fn copies(schedule: &Schedule, contraction: &Contraction) -> [(String, usize); 2] {
+    let (padded, swapped) = (padded(schedule, contraction), swapped(schedule) == Some(true));
+    [(Side::A, &contraction.a, swapped), (Side::B, &contraction.b, !swapped)].map(|(side, operand, second)| {
+        let before = contraction.gather.is_some() || padded.contains(&contraction.matrix(side));
+        (operand.name.clone(), if before { operand.index } else { usize::MAX - 2 + usize::from(second) })
+    })
+}
+
+/// Whether a schedule on tensor cores multiplies the operands swapped.
+fn swapped(schedule: &Schedule) -> Option<bool> {
+    match schedule {
+        Schedule::Mma(plan) => Some(plan.swapped),
+        Schedule::Wgmma(plan) => Some(plan.swapped),
+        Schedule::Cores(_) | Schedule::Stream(_) => None,
+    }
+}
+
 /// [`tensor_trace`] in three: the calls while the nests are whole, those that take them apart, and those that clear sums and
 /// multiply, after which a block is no reduction any more.
 ///
@@ -57,11 +76,7 @@ pub fn padded(schedule: &Schedule, contraction: &Contraction) -> Vec<String> {
 /// See [`Untraced`].
 pub(in crate::space) fn trace_in_parts(schedule: &Schedule, contraction: &Contraction) -> Result<[Trace; 3], Untraced> {
     let gemm = Gemm::of(contraction)?;
-    let is_swapped = match schedule {
-        Schedule::Mma(plan) => plan.swapped,
-        Schedule::Wgmma(plan) => plan.swapped,
-        Schedule::Cores(_) | Schedule::Stream(_) => return Err(Untraced::Kind),
-    };
+    let is_swapped = swapped(schedule).ok_or(Untraced::Kind)?;
     let product = Product::of(&gemm, contraction, is_swapped);
     match schedule {
         Schedule::Mma(plan) => mma::trace(plan, &product),

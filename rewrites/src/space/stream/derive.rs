@@ -16,8 +16,7 @@ use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::space::{derive, derive_tensor, Untraced};
 use crate::trace::{Call, Out, Trace};
 use satune_ir::term::stream::{KernelPlan, Stream, StreamBlock, StreamPlan, Streams};
-use satune_ir::term::tensor::{TensorPlan, WgmmaPlan};
-use satune_ir::term::{Contraction, Schedule, Side};
+use satune_ir::term::Schedule;
 use serde_json::{json, Value};
 use std::collections::HashMap;
 
@@ -49,7 +48,7 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Result<Trace, Untraced> {
         let Some((plan @ (Schedule::Mma(_) | Schedule::Wgmma(_)), contraction)) = kernel.contraction(stream) else {
             continue;
         };
-        writer.copied.extend(copied(plan, contraction));
+        writer.copied.extend(derive_tensor::copies(plan, contraction));
         let parts = derive_tensor::trace_in_parts(plan, contraction)?;
         let [whole, loops, instructions] = parts.map(|part| of_kernel(number, part));
         writer.draft.extend(whole);
@@ -74,20 +73,6 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Result<Trace, Untraced> {
     plain.into_iter().for_each(|nest| writer.plain(nest));
     writer.draft.extend(laid_out);
     Ok(writer.draft.finish())
-}
-
-/// In which order copies of operands stand before the block that multiplies them on tensor cores: those that bring matrices to their form,
-/// or pad them, as it reads them; then those to shared memory, of the product's first factor first.
-fn copied(plan: &Schedule, contraction: &Contraction) -> [(String, usize); 2] {
-    let padded = derive_tensor::padded(plan, contraction);
-    let swapped = matches!(
-        plan,
-        Schedule::Mma(TensorPlan { swapped: true, .. }) | Schedule::Wgmma(WgmmaPlan { swapped: true, .. })
-    );
-    [(Side::A, &contraction.a, swapped), (Side::B, &contraction.b, !swapped)].map(|(side, operand, second)| {
-        let before = contraction.gather.is_some() || padded.contains(&contraction.matrix(side));
-        (operand.name.clone(), if before { operand.index } else { usize::MAX - 2 + usize::from(second) })
-    })
 }
 
 /// Calls on the blocks of one kernel, their results under names of their own.
