@@ -21,6 +21,9 @@ impl Lane {
                 self.stays(a) && !self.is_in(b) || self.is_lowest(a) && self.is_multiple(b)
             }
             Expr::Binary(_, a, b) => self.stays(a) && self.stays(b),
+            Expr::Cast(_, a) => self.stays(a),
+            // One element for all.
+            Expr::Load(_, at) => at.iter().all(|index| self.stays(index)),
             _ => false,
         }
     }

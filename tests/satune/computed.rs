@@ -188,12 +188,6 @@ fn packed_weights_are_read_as_they_are() {
 fn what_is_not_computed_where_it_is_copied_is_said() {
     let whole = packed([40, 72, 128]);
     for (from, to, part) in [
-        // A table that an element of the weights looks up.
-        (
-            "S[vj, vk // 32]",
-            "S[vj, T.Cast(\"int32\", W[vj, vk // 8] % T.uint32(4))]",
-            "an index of buffer `S` is an element",
-        ),
         ("B[vj, vk] = (", "B[vj, 127 - vk] = (", "it does not write at its iterators"),
         ("S[vj, vk // 32]", "S[vj, vk // 16]", "it may read outside of buffer `S`"),
     ] {

@@ -39,6 +39,7 @@ mod in_place;
 mod interruptions;
 mod known;
 mod long;
+mod looked_up;
 mod loops;
 mod lowering;
 mod maps;

@@ -1,7 +1,9 @@
 //! Inputs for a program, and whether two programs do the same with them.
 use super::value::{elements, Array, Scalar, BYTES_PER_ELEMENT};
 use super::{run_with, Fault, Options};
-use crate::{visit, BufferId, DType, Expr, Program, Stmt, VarId};
+use crate::affine::linear::Linear;
+use crate::affine::{constant, Domains};
+use crate::{visit, BinOp, BufferId, DType, Expr, Program, Range, Stmt, VarId};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -88,6 +90,8 @@ struct Uses<'p> {
     index_into: Vec<Option<i64>>,
     /// The buffers whose elements decide the value of a variable, and by how much they may be larger than it.
     decided: HashMap<VarId, Vec<(BufferId, i64)>>,
+    /// What loops and iterators count.
+    domains: Domains,
     /// Whether integers become floats somewhere: then sums of them are exact only of small ones.
     makes_floats: bool,
 }
@@ -96,7 +100,8 @@ impl Uses<'_> {
     fn of(program: &Program) -> Uses<'_> {
         let n = program.buffers.len();
         let (first, index_into) = (vec![None; n], vec![None; n]);
-        let mut uses = Uses { program, first, index_into, decided: HashMap::new(), makes_floats: false };
+        let (decided, domains) = (HashMap::new(), Domains::new());
+        let mut uses = Uses { program, first, index_into, decided, domains, makes_floats: false };
         uses.realize(&program.body);
         uses
     }
@@ -124,12 +129,43 @@ impl Uses<'_> {
     fn indices(&mut self, buffer: BufferId, indices: &[Expr]) {
         for (index, extent) in indices.iter().zip(&self.program.buffer(buffer).shape) {
             let Expr::Int(extent, _) = extent else { continue };
-            for (inner, more) in self.deciding(index) {
+            let mut most = Vec::new();
+            self.most(index, extent.saturating_sub(1), &mut most);
+            for (inner, most) in most {
                 if let Some(slot) = self.index_into.get_mut(inner.0 as usize) {
-                    let below = extent.saturating_add(more);
+                    let below = most.saturating_add(1);
                     *slot = Some(slot.map_or(below, |e| e.min(below)));
                 }
             }
+        }
+    }
+
+    /// The largest values of elements that decide an expression, so that it is no more than `limit`.
+    fn most(&self, e: &Expr, limit: i64, out: &mut Vec<(BufferId, i64)>) {
+        let by_data = |e: &Expr| !self.deciding(e).is_empty();
+        let largest = |e: &Expr| Linear::of(e, &self.domains).and_then(|form| form.ends(&self.domains).1);
+        match e {
+            // What it is read at is limited there.
+            Expr::Load(buffer, _) => out.push((*buffer, limit)),
+            Expr::Cast(_, a) => self.most(a, limit, out),
+            Expr::Binary(BinOp::Add, a, b) if by_data(a) && by_data(b) => {
+                self.most(a, limit / 2, out);
+                self.most(b, limit / 2, out);
+            }
+            Expr::Binary(BinOp::Add, a, b) => {
+                let (data, rest) = if by_data(a) { (a, b) } else { (b, a) };
+                self.most(data, limit.saturating_sub(largest(rest).unwrap_or(0)), out);
+            }
+            Expr::Binary(BinOp::Mul, a, b) => match (constant(a), constant(b)) {
+                (Some(by), _) if by > 0 => self.most(b, limit / by, out),
+                (_, Some(by)) if by > 0 => self.most(a, limit / by, out),
+                _ => out.extend(self.deciding(e).into_iter().map(|(b, more)| (b, limit.saturating_add(more)))),
+            },
+            Expr::Binary(BinOp::FloorDiv, a, b) if constant(b).is_some_and(|by| by > 0) => {
+                let by = constant(b).unwrap_or(1);
+                self.most(a, limit.saturating_mul(by).saturating_add(by - 1), out);
+            }
+            _ => out.extend(self.deciding(e).into_iter().map(|(b, more)| (b, limit.saturating_add(more)))),
         }
     }
 
@@ -153,6 +189,7 @@ impl Uses<'_> {
                 let of_end = self.deciding(&l.extent).into_iter().map(|(b, more)| (b, more + 1));
                 let by = self.deciding(&l.min).into_iter().chain(of_end).collect();
                 self.decided.insert(l.var.id, by);
+                self.domains.insert(l.var.id, Range { min: l.min.clone(), extent: l.extent.clone() });
                 self.stmt(&l.body);
             }
             Stmt::Realize(r) => self.realize(r),
@@ -182,6 +219,7 @@ impl Uses<'_> {
         for (iv, value) in r.block.iter_vars.iter().zip(&r.iter_values) {
             self.expr(value);
             self.decided.insert(iv.var.id, self.deciding(value));
+            self.domains.insert(iv.var.id, Range { min: iv.min.clone(), extent: iv.extent.clone() });
         }
         r.block.init.iter().for_each(|s| self.stmt(s));
         self.stmt(&r.block.body);

@@ -48,12 +48,15 @@ pub struct Computed {
     pub vector: i64,
     /// Instructions for an element.
     pub step: Instructions,
+    /// It is one element of another buffer, as it is: data decide only where that stands.
+    #[serde(default)]
+    pub looked_up: bool,
 }
 
 /// What an element is computed of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// Elements in memory of its buffer; 0 where another one is of the same.
+    /// Elements of its buffer that are read; 0 where another one is of the same.
     pub elements: i64,
     /// Their type.
     pub dtype: DType,

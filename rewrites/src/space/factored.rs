@@ -5,6 +5,8 @@
 //!                                                          C[i, j] = C[i, j] + C_factor[i, k] * V[k, j]
 //!   C[i, j] = C[i, j] + A[i, k] * A[j, k]                  C_factor[j, k] = A[j, k]
 //!                                                          C[i, j] = C[i, j] + A[i, k] * C_factor[j, k]
+//!   C[i, j] = C[i, j] + X[t[i], k] * W[j, k]               C_factor[i, k] = X[t[i], k]
+//!                                                          C[i, j] = C[i, j] + C_factor[i, k] * W[j, k]
 //!
 //! It is the inverse of `compute_inline`: of what a block combines each side has spatial iterators of its own, so that what it
 //! computes is computed once, and not for each iterator of the other. The sum is then one of two buffers, which has tiles; and since
@@ -111,26 +113,35 @@ pub(super) fn sides<'e>(block: &Block, f: &'e Expr) -> Option<(&'e Expr, &'e Exp
 }
 
 /// The iterators of an expression, as its longest access has them, then the others. None where an index is more than an
-/// iterator.
+/// iterator, unless data decide where the expression reads: what is looked up is side by side nowhere before.
 fn indices(block: &Block, e: &Expr) -> Option<Vec<IterVar>> {
     let accesses = places(e);
     let bare = |at: &Expr| matches!(at, Expr::Var(_) | Expr::Int(..));
-    if !accesses.iter().all(|(_, at)| at.iter().all(bare)) {
+    let looked_up = accesses.iter().any(|(_, at)| at.iter().any(|index| !visit::loads(index).is_empty()));
+    if !looked_up && !accesses.iter().all(|(_, at)| at.iter().all(bare)) {
         return None;
     }
     let longest = accesses.iter().rev().max_by_key(|(_, at)| at.len())?;
-    let iter = |at: &Expr| match at {
-        Expr::Var(v) => block.iter_vars.iter().find(|iv| iv.var == *v).cloned(),
-        _ => None,
+    let mut vars = Vec::new();
+    let mut look = |e: &Expr| {
+        if let Expr::Var(v) = e {
+            vars.push(v.id);
+        }
     };
+    longest.1.iter().for_each(|at| visit::walk_expr(at, &mut look));
+    let of_longest = vars.into_iter().filter_map(|v| block.iter_vars.iter().find(|iv| iv.var.id == v));
     let mut out: Vec<IterVar> = Vec::new();
-    let others = block.iter_vars.iter().filter(|iv| uses(e, iv.var.id)).cloned();
-    for iv in longest.1.iter().filter_map(iter).chain(others) {
+    for iv in of_longest.chain(block.iter_vars.iter().filter(|iv| uses(e, iv.var.id))) {
         if !out.iter().any(|known| known.var == iv.var) {
-            out.push(iv);
+            out.push(iv.clone());
         }
     }
     Some(out)
+}
+
+/// Whether both sides of what a block adds up have spatial iterators of their own.
+pub(super) fn has_sides(block: &Block) -> bool {
+    Update::of(block).is_ok_and(|update| sides(block, update.f).is_some())
 }
 
 /// Whether an iterator is more than an index of what an expression reads.
@@ -178,7 +189,7 @@ mod tests {
     fn script(update: &str) -> String {
         format!(
             "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((8, 4), \"float32\"), B: T.Buffer((4, 6), \"int8\"), s: T.Buffer((6,), \
-             \"float32\"), m: T.Buffer((8,), \"float32\"), C: T.Buffer((8, 6), \"float32\")):\n    for i, j, k in T.grid(8, 6, 4):\n        \
+             \"float32\"), m: T.Buffer((8,), \"float32\"), t: T.Buffer((8,), \"int32\"), C: T.Buffer((8, 6), \"float32\")):\n    for i, j, k in T.grid(8, 6, 4):\n        \
              with T.sblock(\"C\"):\n            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n            with T.init():\n                \
              C[vi, vj] = T.float32(0)\n            C[vi, vj] = C[vi, vj] + {update}\n"
         )
@@ -198,6 +209,10 @@ mod tests {
             (format!("T.if_then_else(vk <= vi, A[vi, vk] * m[vi], T.float32(0)) * {weight}"), 2),
             (format!("T.Select(vk <= vi, A[vi, vk], T.float32(0)) * {weight}"), 2),
             ("T.Cast(\"float32\", T.Select(vj < vk, B[vk, vj], T.int8(0))) * A[vi, vk]".into(), 2),
+            // Data decide where it is.
+            (format!("A[t[vi], vk] * {weight}"), 2),
+            (format!("A[t[vi] // 2, vk] * {weight}"), 2),
+            ("A[t[vi], vk] * T.Cast(\"float32\", B[vk, t[vj]])".into(), 3),
             (format!("A[vi, vk] * {weight}"), 1),
             // One side has both iterators.
             (format!("A[vi, vk] * {weight} * s[vj]"), 1),

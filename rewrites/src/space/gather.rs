@@ -19,7 +19,7 @@ use crate::trace::Call;
 use satune_ir::affine::linear::{conjuncts, Linear};
 use satune_ir::affine::{constant, Domains};
 use satune_ir::term::{Axis, AxisInfo, Computed, Contraction, Dimension, Gather, Gathered, Input, OperandInfo, Side};
-use satune_ir::{tvmscript, visit, BinOp, Block, BufferId, Expr, IterKind, IterVar, Program, Stmt};
+use satune_ir::{fold, tvmscript, visit, BinOp, Block, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt};
 use serde_json::json;
 
 /// An index as a sum: constant, and iterators by number with their coefficients.
@@ -224,7 +224,7 @@ impl<'p> Source<'p> {
         let operand = |of: &Gathered, axes, index| OperandInfo {
             buffer: BufferId(0),
             name: String::new(),
-            dtype: satune_ir::DType::F32,
+            dtype: DType::F32,
             index,
             dims: dims(of, axes),
         };
@@ -381,6 +381,33 @@ fn through(program: &Program, block: &Block, read: &[Dimension]) -> Result<(Buff
     Ok((*from, out))
 }
 
+/// Whether a sum is of a type whatever the elements in it are: what wraps has no neighbours.
+fn stays_whole(program: &Program, form: &Linear, domains: &Domains, dtype: DType) -> bool {
+    fn element(e: &Expr) -> &Expr {
+        match e {
+            Expr::Cast(_, inner) => element(inner),
+            e => e,
+        }
+    }
+    let ends = |(atom, c): &(Expr, i64)| {
+        let (lo, hi) = match element(atom) {
+            Expr::Load(table, _) => program.buffer(*table).dtype.int_range()?,
+            _ => {
+                let (lo, hi) = Linear::of(atom, domains)?.ends(domains);
+                (lo?, hi?)
+            }
+        };
+        let (a, b) = (i128::from(lo) * i128::from(*c), i128::from(hi) * i128::from(*c));
+        Some((a.min(b), a.max(b)))
+    };
+    let all: Option<Vec<(i128, i128)>> = form.terms().iter().map(ends).collect();
+    let offset = i128::from(form.offset());
+    all.zip(dtype.int_range()).is_some_and(|(all, (least, most))| {
+        let [lo, hi] = [all.iter().map(|e| e.0).sum::<i128>(), all.iter().map(|e| e.1).sum::<i128>()];
+        i128::from(least) <= lo + offset && hi + offset <= i128::from(most)
+    })
+}
+
 /// What a block computes that makes each element of a factor of elements of other buffers, in memory: a map, read where it is used.
 fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
     let (buffer, value) = mapped(block)?;
@@ -394,25 +421,50 @@ fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
     let bytes = |read: &BufferId| i64::from(program.buffer(*read).dtype.bytes());
     let (domains, last) = (iter_domains(block), block.iter_vars.last().ok_or("it has no iterators")?.var.id);
     let stays = |at: &[Expr], lanes: i64| at.iter().all(|e| Lane { var: last, lanes }.stays(e));
-    let fits = |lanes: &i64| loads.iter().all(|(read, at)| lanes * bytes(read) <= 16 || stays(at, *lanes));
+    let by_data = |at: &[Expr]| at.iter().any(|e| !visit::loads(e).is_empty());
+    // One element decides where all of a vector are, of which it says the first.
+    let together = |at: &[Expr], lanes: i64| {
+        let lane = Lane { var: last, lanes };
+        let steps = |(atom, c): &(Expr, i64)| match atom {
+            Expr::Var(v) if v.id == last => *c == 1,
+            atom => !visit::uses_var(atom, &|v| v == last) && c % lanes == 0,
+        };
+        let side_by_side = |e: &Expr| {
+            let form = Linear::of(e, &domains);
+            form.is_some_and(|form| {
+                let first = form.offset() % lanes == 0 && form.terms().iter().all(steps);
+                first && stays_whole(program, &form, &domains, fold::dtype(e, &program.buffers))
+            })
+        };
+        let looked_up = |e: &Expr| !visit::loads(e).is_empty();
+        at.iter().enumerate().all(|(d, e)| !looked_up(e) || lane.stays(e) || d + 1 == at.len() && side_by_side(e))
+    };
+    let fits = |lanes: &i64| {
+        let mut all = loads.iter();
+        all.all(|(read, at)| stays(at, *lanes) || lanes * bytes(read) <= 16 && together(at, *lanes))
+    };
     let vector = [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
+    let written = shape(program, buffer)?.iter().product::<i64>();
     for (read, at) in &loads {
         let name = &program.buffer(*read).name;
         if !program.params.contains(read) {
             return Err(format!("buffer `{name}`, which it reads, is made here"));
         }
-        if at.iter().any(|e| !visit::loads(e).is_empty()) {
-            return Err(format!("an index of buffer `{name}` is an element"));
-        }
         let extents = shape(program, *read)?;
+        // What data decide is asked where it is read.
         let inside = |(e, extent): (&Expr, &i64)| {
             let ends = Linear::of(e, &domains).map(|form| form.ends(&domains));
-            matches!(ends, Some((Some(lo), Some(hi))) if lo >= 0 && hi < *extent)
+            !visit::loads(e).is_empty() || matches!(ends, Some((Some(lo), Some(hi))) if lo >= 0 && hi < *extent)
         };
         if !at.iter().zip(&extents).all(inside) {
             return Err(format!("it may read outside of buffer `{name}`"));
         }
-        let elements = if seen.contains(&read) { 0 } else { extents.iter().product() };
+        let all: i64 = extents.iter().product();
+        let elements = match seen.contains(&read) {
+            true => 0,
+            false if by_data(at) => all.min(written),
+            false => all,
+        };
         seen.push(read);
         reads.push(Input { elements, dtype: program.buffer(*read).dtype, moves: !stays(at, vector) });
     }
@@ -420,7 +472,8 @@ fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
         true => Err("it reads nothing".into()),
         false => {
             let (dtype, step) = (program.buffer(buffer).dtype, of_value(value, &program.buffers));
-            Ok(Computed { dtype, reads, vector, step })
+            let looked_up = matches!(value, Expr::Load(_, at) if by_data(at));
+            Ok(Computed { dtype, reads, vector, step, looked_up })
         }
     }
 }

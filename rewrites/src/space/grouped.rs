@@ -13,6 +13,7 @@
 //!
 //! So it is with a product's channels, which then has tiles for each group.
 use super::encode::sum_of_products;
+use super::factored::has_sides;
 use super::gather;
 use super::nests::{block_of, nest_over, part_of, parts};
 use crate::simplified::simplified;
@@ -26,7 +27,11 @@ type Lengths = BTreeMap<(BufferId, usize), (i64, bool)>;
 
 /// The same program, its products by the groups of their channels, and its maps by these.
 pub(super) fn products(program: &Program) -> Program {
-    let made = in_groups(program);
+    with_maps(program, in_groups(program, |block| sum_of_products(block).is_ok(), gather::takes))
+}
+
+/// The maps of a program whose products are by groups now, by these.
+fn with_maps(program: &Program, made: Program) -> Program {
     match made.body.block.body == program.body.block.body {
         true => made,
         false => grouped(&made),
@@ -39,7 +44,7 @@ pub(super) fn grouped(program: &Program) -> Program {
     let sums = |part: &&Stmt| block_of(program, part).is_ok_and(|b| b.init.is_some());
     for block in parts(program).into_iter().filter(sums).filter_map(|part| block_of(program, part).ok()) {
         // What a product reads is gathered, whatever parts it is accessed by.
-        let product = is_product(block);
+        let product = has_sides(block);
         for (at, index) in indices(block).filter(|((buffer, _), _)| !product || writes(block, *buffer)) {
             if let Some(length) = length(index, block) {
                 lengths.insert(at, (length, product));
@@ -70,34 +75,51 @@ pub(super) fn grouped(program: &Program) -> Program {
     simplified(&out)
 }
 
+/// The same program, its products by the groups of rows for which one element decides what these are multiplied with,
+/// `X[i, k] * W[t[i // 64], j, k]`: without them neither factor is the rows' alone.
+pub(super) fn by_tables(program: &Program) -> Program {
+    let one_sided = |block: &Block| !has_sides(block) && indices_by_data(block);
+    with_maps(program, in_groups(program, one_sided, |_, block| has_sides(block)))
+}
+
 /// Products of which a factor is indexed by the quotient of an iterator of the result, `k // 4 * 4 + c`: each group of channels is a product
-/// by itself, the groups an axis of all three.
-fn in_groups(program: &Program) -> Program {
+/// by itself, the groups an axis of all three. `wanted` says of which blocks, `taken` whether it is of use.
+fn in_groups(program: &Program, wanted: impl Fn(&Block) -> bool, taken: impl Fn(&Program, &Block) -> bool) -> Program {
     let mut out = program.clone();
     for at in 0..parts(program).len() {
-        let mut nests: Vec<Stmt> = parts(&out).into_iter().cloned().collect();
-        let Ok(block) = block_of(&out, &nests[at]) else { continue };
-        let Some((iter, length)) = divided(block).filter(|_| sum_of_products(block).is_ok()) else { continue };
-        let mut tried = out.clone();
-        nests[at] = by_parts(&mut tried, &block.clone(), iter, length);
-        *tried.body.block.body = Stmt::seq(nests);
-        tried = simplified(&tried);
-        if block_of(&tried, parts(&tried)[at]).is_ok_and(|block| gather::takes(&tried, block)) {
-            out = tried;
-        }
+        let nests: Vec<Stmt> = parts(&out).into_iter().cloned().collect();
+        let Some(block) = block_of(&out, &nests[at]).ok().filter(|block| wanted(block)) else { continue };
+        let tries = divided(block).into_iter().map(|(iter, length)| {
+            let (mut tried, mut nests) = (out.clone(), nests.clone());
+            nests[at] = by_parts(&mut tried, block, iter, length);
+            *tried.body.block.body = Stmt::seq(nests);
+            simplified(&tried)
+        });
+        let found = tries.into_iter().find(|tried| block_of(tried, parts(tried)[at]).is_ok_and(|b| taken(tried, b)));
+        out = found.unwrap_or(out);
     }
     out
 }
 
-/// An iterator of the result of which indices take the quotient, and by what.
-fn divided(block: &Block) -> Option<(&IterVar, i64)> {
-    let mut found = None;
+/// Iterators of the result of which indices take the quotient, and by what.
+fn divided(block: &Block) -> Vec<(&IterVar, i64)> {
+    let mut found = Vec::new();
     let mut look = |e: &Expr| {
         let Expr::Binary(BinOp::FloorDiv, of, by) = e else { return };
         let (Expr::Var(v), Expr::Int(by, _)) = (&**of, &**by) else { return };
         let iter = block.iter_vars.iter().find(|iv| iv.var == *v && iv.kind == IterKind::Spatial);
         let whole = iter.filter(|iv| constant(&iv.extent).is_some_and(|n| *by > 1 && n % by == 0 && n > *by));
-        found = found.or(whole.map(|iv| (iv, *by)));
+        found.extend(whole.map(|iv| (iv, *by)).filter(|one| !found.contains(one)));
+    };
+    visit::walk_stmt_exprs(&block.body, &mut |e| visit::walk_expr(e, &mut look));
+    found
+}
+
+/// Whether an element is read at a place that another decides.
+fn indices_by_data(block: &Block) -> bool {
+    let mut found = false;
+    let mut look = |e: &Expr| {
+        found |= matches!(e, Expr::Load(_, at) if at.iter().any(|index| !visit::loads(index).is_empty()));
     };
     visit::walk_stmt_exprs(&block.body, &mut |e| visit::walk_expr(e, &mut look));
     found
@@ -105,15 +127,6 @@ fn divided(block: &Block) -> Option<(&IterVar, i64)> {
 
 fn writes(block: &Block, buffer: BufferId) -> bool {
     block.writes.iter().any(|w| w.buffer == buffer)
-}
-
-/// Whether a block is a sum of products whose factors have each an iterator of the result that the other has not: what it reads is
-/// gathered for tiles, whatever parts it is accessed by.
-fn is_product(block: &Block) -> bool {
-    let Ok([_, a, b]) = sum_of_products(block) else { return false };
-    let uses = |(_, at): &(BufferId, &[Expr]), iv: &IterVar| at.iter().any(|e| visit::uses_var(e, &|v| v == iv.var.id));
-    let spatial = || block.iter_vars.iter().filter(|iv| iv.kind == IterKind::Spatial);
-    spatial().any(|iv| uses(&a, iv) && !uses(&b, iv)) && spatial().any(|iv| uses(&b, iv) && !uses(&a, iv))
 }
 
 /// The indices of a block's regions, each with its buffer and dimension.

@@ -46,7 +46,7 @@ impl Emitter<'_> {
         for node in copies {
             let Node::Loop(l) = node else { continue };
             let Some((leaf, l)) = innermost(l).filter(|(_, l)| l.kind == LoopKind::Vectorized) else { continue };
-            if self.copies_only(leaf) || !leaf.data().is_empty() {
+            if self.copies_only(leaf) || !leaf.is_steady(Some(l), self.program) {
                 continue;
             }
             let Some(plan) = self.vectors_of(leaf, l)?.filter(|plan| plan.store) else { continue };

@@ -428,7 +428,7 @@ impl Builder<'_> {
         indices.iter().map(|e| form(e).ok_or_else(|| self.strange_index(e, block))).collect()
     }
 
-    /// What data index has addresses, and is the same for all vthreads.
+    /// What data index has addresses.
     fn require_addresses<'a>(
         &self,
         mut accesses: impl Iterator<Item = &'a (BufferId, Vec<Linear>)>,
@@ -436,14 +436,14 @@ impl Builder<'_> {
     ) -> Result<(), LowerError> {
         let of_data = |(b, at): &&(BufferId, Vec<Linear>)| {
             let elsewhere = self.program.buffers.get(b.0 as usize).is_some_and(|b| b.scope != "global");
-            at.iter().any(Linear::is_data) && (elsewhere || !around.vthreads.is_empty())
+            at.iter().any(Linear::is_data) && elsewhere
         };
         let Some((b, _)) = accesses.find(of_data) else { return Ok(()) };
         let name = &self.program.buffer(*b).name;
         Err(LowerError::Unsupported {
-            what: format!("buffer {name} indexed by data, in shared or local memory or under a vthread"),
+            what: format!("buffer {name} indexed by data, in shared or local memory"),
             place: At::block(&around.block),
-            remedy: "keep it in global memory, and bind no loop to a vthread".into(),
+            remedy: "keep it in global memory".into(),
         })
     }
 

@@ -91,6 +91,8 @@ pub struct Emitter<'a> {
     pub assumed: Vec<Pred>,
     /// Elements that the leaf which is emitted has read, since they decide an index or a condition.
     pub fetched: HashMap<Atom, LocalVar>,
+    /// Those of them that are read once, at the head of the kernel.
+    pub told: HashMap<Atom, LocalVar>,
     /// What stands at the head, by name and form.
     cache: BTreeMap<(String, Linear), Index>,
     vars: u32,
@@ -141,6 +143,7 @@ impl<'a> Emitter<'a> {
             counted: HashSet::new(),
             assumed: Vec::new(),
             fetched: HashMap::new(),
+            told: HashMap::new(),
             cache: BTreeMap::new(),
             vars: 0,
             unroll_limit: 0,

@@ -191,7 +191,7 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
             accesses.push(Access { leaf, at: (&leaf.at).into(), write: true, path });
         }
     });
-    let layout = laid(nest, program, id, local, &accesses)?;
+    let layout = laid(nest, program, id, local, &accesses);
     let by_threads = |layout: &BufferLayout| {
         let mut found = false;
         let mut all = accesses.iter().map(|a| layout.flatten(&a.at, &nest.ranges));
@@ -200,8 +200,12 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
             found
         })
     };
-    if !local || !by_threads(&layout) {
-        return Ok(layout);
+    let one_each = match &layout {
+        Ok(layout) => !local || !by_threads(layout),
+        Err(error) => !matches!(error, LowerError::NotLocal { .. }),
+    };
+    if one_each {
+        return layout;
     }
     // Registers have no addresses: what each thread has of a row is one number where the indices of the row are its digits.
     let whole = BufferLayout::whole(&constants(program, id)?.0, &[]);
@@ -212,9 +216,13 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
     match laid(nest, program, id, local, &joined) {
         Ok(other) => {
             let other = BufferLayout { joined: Some(strides), ..other };
-            Ok(if by_threads(&other) { layout } else { other })
+            if by_threads(&other) {
+                layout
+            } else {
+                Ok(other)
+            }
         }
-        Err(_) => Ok(layout),
+        Err(_) => layout,
     }
 }
 

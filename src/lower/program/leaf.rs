@@ -8,7 +8,7 @@ use super::nest::{Leaf, Loop, Node};
 use super::pred::{join, Pred};
 use crate::kernel::{ArrayId, Cond, Index, Stmt, Unroll, Value};
 use crate::lower::index::c;
-use satune_ir::{Attr, Expr, VarId};
+use satune_ir::{Attr, BufferId, Expr, VarId};
 use satune_rewrites::keys;
 
 /// What has zeros around it, and where it is none of these; none where something else is chosen.
@@ -26,8 +26,29 @@ pub fn unpadded<'e>(value: &'e Expr, ranges: &Ranges) -> Option<(&'e Expr, Vec<P
 }
 
 impl Emitter<'_> {
-    /// A leaf; `lanes`: all iterations of a vectorized loop around it.
+    /// A leaf; `lanes`: all iterations of a vectorized loop around it. What data decide of all of them is read once, before them.
     pub(super) fn leaf(&mut self, leaf: &Leaf, lanes: Option<&Loop>) -> Result<Vec<Stmt>, LowerError> {
+        let data = leaf.data();
+        // What has been loaded is stored where that has no say.
+        let stored = self.mode == Mode::Store && self.copies_only(leaf);
+        if data.is_empty() || stored || !leaf.is_steady(lanes, self.program) {
+            return self.leaf_with(leaf, lanes);
+        }
+        let when = self.guarding.get(&leaf.id).map(|g| g.when.clone()).unwrap_or_default();
+        let all = when.into_iter().filter(|p| !p.uses(&|v| lanes.is_some_and(|l| v == l.var)));
+        let all: Vec<Pred> = all.map(|p| p.coarse(&self.nest.ranges)).collect();
+        let cond = self.condition(&all);
+        let mut code = self.fetched(&data, &all)?;
+        let before = self.assumed.clone();
+        join(&mut self.assumed, all);
+        let inside = self.leaf_with(leaf, lanes);
+        self.assumed = before;
+        self.fetched.clear();
+        code.extend(inside?);
+        Ok(guarded(cond, code))
+    }
+
+    fn leaf_with(&mut self, leaf: &Leaf, lanes: Option<&Loop>) -> Result<Vec<Stmt>, LowerError> {
         let Guarding { when, zero: zero_clauses } = self.guarding.get(&leaf.id).cloned().unwrap_or_default();
         let mut known = when.clone();
         join(&mut known, zero_clauses.clone());
@@ -43,8 +64,8 @@ impl Emitter<'_> {
         };
         let data = leaf.data();
         let copy = match self.mode {
-            // What data decide is read first, for one element.
-            _ if !data.is_empty() => None,
+            // What data decide is read first: for one element, where another's place is another's to say.
+            _ if !leaf.is_steady(lanes, self.program) => None,
             Mode::Store => {
                 let (src, form) = self.staged(leaf);
                 Some((src, form, Vec::new()))
@@ -109,13 +130,24 @@ impl Emitter<'_> {
     }
 
     /// Reads the elements that decide indices and conditions into variables. One beyond its buffer is 0, and what it indexes
-    /// is not used: a selection that keeps it out comes later.
+    /// is not used: a selection that keeps it out comes later. What is the same for all that a thread does is read at the head of the
+    /// kernel.
     pub(super) fn fetched(&mut self, data: &[Atom], known: &[Pred]) -> Result<Vec<Stmt>, LowerError> {
         let mut code = Vec::new();
         for atom in data {
             let Atom::Load(buffer, dtype, at) = atom else { continue };
+            if self.fetched.contains_key(atom) {
+                continue;
+            }
+            let here = self.at_this_lap(&Linear { terms: vec![(atom.clone(), 1)], constant: 0 });
+            let here = here.terms.first().map_or(atom, |(here, _)| here).clone();
+            if let Some(var) = self.told.get(&here) {
+                self.fetched.extend([(atom.clone(), *var), (here, *var)]);
+                continue;
+            }
+            let once = self.is_told_once(&here);
             let need = match self.is_global(*buffer) {
-                true => missing(self.program, *buffer, at, known, &self.nest.ranges),
+                true => missing(self.program, *buffer, at, if once { &[] } else { known }, &self.nest.ranges),
                 false => Vec::new(),
             };
             let (array, form) = self.element(*buffer, at)?;
@@ -125,17 +157,44 @@ impl Emitter<'_> {
                 cond => Value::Select(cond, Box::new(load), Box::new(Value::zero(*dtype))),
             };
             let (var, name) = (self.fresh(), format!("{}_value", self.array(array).name));
-            code.push(Stmt::Fetch { var, name, value });
-            self.fetched.insert(atom.clone(), var);
+            let fetch = Stmt::Fetch { var, name, value };
+            match once {
+                true => self.lets.push(fetch),
+                false => code.push(fetch),
+            }
+            if once {
+                self.told.insert(here.clone(), var);
+            }
+            self.fetched.extend([(atom.clone(), var), (here, var)]);
         }
         Ok(code)
+    }
+
+    /// Whether a thread reads one element for all of its work: no loop is in its index, and the kernel writes none of such.
+    fn is_told_once(&self, atom: &Atom) -> bool {
+        let mut loads = Vec::new();
+        atom.loads(&mut loads);
+        let read = |buffer: BufferId| {
+            let mut written = false;
+            self.nest.leaves(&mut |leaf, _| written |= leaf.target == buffer);
+            self.is_global(buffer) && !written
+        };
+        !atom.uses(&|v| self.nest.thread(v).is_none())
+            && loads.iter().all(|load| matches!(load, Atom::Load(buffer, ..) if read(*buffer)))
     }
 
     /// (array, position, condition beyond which zeros are copied) of what a leaf copies.
     fn as_copy(&self, leaf: &Leaf, known: &[Pred]) -> Result<Option<(ArrayId, Linear, Vec<Pred>)>, LowerError> {
         let ranges = &self.ranges;
         let Some((load, clauses)) = unpadded(&leaf.value, ranges) else { return Ok(None) };
-        let (Expr::Load(b, _), [(_, at)]) = (load, leaf.reads.as_slice()) else { return Ok(None) };
+        let Expr::Load(b, _) = load else { return Ok(None) };
+        // All else that it reads decides where that is.
+        let data = leaf.data();
+        let decides = |(b, at): &(BufferId, Vec<Linear>)| {
+            data.iter().any(|atom| matches!(atom, Atom::Load(table, _, place) if (table, place) == (b, at)))
+        };
+        let mut read = leaf.reads.iter().filter(|read| !decides(read));
+        let (Some((_, at)), None) = (read.next(), read.next()) else { return Ok(None) };
         if self.program.buffer(*b).dtype != self.program.buffer(leaf.target).dtype {
             return Ok(None);
         }

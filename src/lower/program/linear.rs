@@ -307,6 +307,26 @@ impl Linear {
         })
     }
 
+    /// The same with another first index of the elements of a buffer that decide it.
+    pub fn with_dimension(&self, buffer: BufferId, first: &Linear) -> Linear {
+        let boxed = |l: &Linear| Box::new(l.with_dimension(buffer, first));
+        let of = |(atom, c): &(Atom, i64)| {
+            let atom = match atom {
+                Atom::Var(v) => Atom::Var(*v),
+                Atom::Div(l, d) => Atom::Div(boxed(l), *d),
+                Atom::Mod(l, d) => Atom::Mod(boxed(l), *d),
+                Atom::Other(op, a, b) => Atom::Other(*op, boxed(a), boxed(b)),
+                Atom::Load(table, dtype, at) => {
+                    let own = (*table == buffer).then(|| first.clone());
+                    let at = own.into_iter().chain(at.iter().map(|l| l.with_dimension(buffer, first)));
+                    Atom::Load(*table, *dtype, at.collect())
+                }
+            };
+            Linear { terms: vec![(atom, *c)], constant: 0 }
+        };
+        self.terms.iter().map(of).fold(Linear::of(self.constant), |sum, term| sum.plus(&term, 1))
+    }
+
     /// (what `d` divides, divided; what it does not, never negative where that can be had).
     fn reduce(&self, d: i64, ranges: &Ranges) -> (Linear, Linear) {
         let (whole, mut rest) = self.partition_by(d);

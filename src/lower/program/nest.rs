@@ -10,7 +10,7 @@ use super::raster::Raster;
 use super::stream_k::Dealt;
 use super::turns::Turns;
 use crate::kernel::Index;
-use satune_ir::{visit, Annotations, Attr, BufferId, Expr, VarId};
+use satune_ir::{visit, Annotations, Attr, BufferId, Expr, Program, VarId};
 use satune_rewrites::keys;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -99,6 +99,17 @@ impl Leaf {
         self.at.iter().chain(reads).for_each(|l| l.loads(&mut out));
         self.guards.iter().for_each(|p| p.loads(&mut out));
         out
+    }
+
+    /// Whether what data decide of it is where it reads, one place for all lanes of a vectorized loop, and is read under conditions that
+    /// all of them have.
+    pub fn is_steady(&self, lanes: Option<&Loop>, program: &Program) -> bool {
+        let of_lane = |v: VarId| lanes.is_some_and(|l| v == l.var);
+        let data = self.data();
+        let on_chip = |atom: &Atom| matches!(atom, Atom::Load(table, ..) if program.buffer(*table).scope != "global");
+        !self.at.iter().any(Linear::is_data)
+            && !self.guards.iter().any(|p| p.is_data() || p.uses(&of_lane) && data.iter().any(on_chip))
+            && !data.iter().any(|atom| atom.uses(&of_lane))
     }
 
     /// Whether it reads the element that it writes.

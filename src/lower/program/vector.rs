@@ -118,7 +118,7 @@ impl Emitter<'_> {
     pub(super) fn vector_leaf(&mut self, leaf: &Leaf, l: &Loop) -> Result<Option<Vec<Stmt>>, LowerError> {
         // Partial results of threads take vectors of what they add up; the order stays.
         let sums = self.partials.contains(&leaf.target) && leaf.accumulates() && l.extent <= 16;
-        let scalar = !(l.kind == LoopKind::Vectorized || sums) || !leaf.data().is_empty();
+        let scalar = !(l.kind == LoopKind::Vectorized || sums) || !leaf.is_steady(Some(l), self.program);
         let ahead = self.waiting(leaf);
         if scalar || (self.mode == Mode::Store && ahead.is_none()) {
             return Ok(None);
@@ -234,7 +234,8 @@ impl Emitter<'_> {
         occurrences(self.padded(leaf).0, &Some(Vec::new()), &self.ranges, &mut found);
         let mut elements: Vec<(Element, Option<Vec<Pred>>)> = Vec::new();
         for (buffer, at, under) in found {
-            let forms: Option<Vec<Linear>> = at.iter().map(|e| Linear::of_expr(e, &self.nest.ranges)).collect();
+            let forms: Option<Vec<Linear>> =
+                at.iter().map(|e| Linear::of_index(e, &self.nest.ranges, self.program)).collect();
             let Some(at) = forms else { continue };
             let element = (buffer, at);
             match elements.iter_mut().find(|(known, _)| *known == element) {

@@ -3,6 +3,7 @@
 //! A program has them outside of its serial loops. Iterations of a vthread loop are independent, so they may take
 //! turns statement by statement: the k loop and the shared copies then run once, and only the arithmetic on registers
 //! is repeated. A buffer on the chip whose index does not tell the iterations apart gets a dimension that does.
+use super::linear::Linear;
 use super::nest::{Leaf, Loop, LoopKind, Nest, Node};
 use satune_ir::{visit, BufferId, DType, Expr, Program, Var, VarId};
 use std::collections::{HashMap, HashSet};
@@ -60,14 +61,21 @@ fn replicate(nest: &mut Nest, program: &Program) -> HashMap<usize, Vec<VarId>> {
 }
 
 fn add_dimension(leaf: &mut Leaf, buffer: BufferId, v: VarId) {
-    let form = super::linear::Linear::var(v);
+    let form = Linear::var(v);
+    // Its elements may say where others are.
+    let told = |at: &mut Vec<Linear>| at.iter_mut().for_each(|index| *index = index.with_dimension(buffer, &form));
+    told(&mut leaf.at);
     if leaf.target == buffer {
         leaf.at.insert(0, form.clone());
     }
     for (b, at) in &mut leaf.reads {
+        told(at);
         if *b == buffer {
             at.insert(0, form.clone());
         }
+    }
+    for guard in &mut leaf.guards {
+        *guard = guard.map(&mut |index| index.with_dimension(buffer, &form));
     }
     leaf.value = visit::map_expr(&leaf.value, &mut |e| match e {
         Expr::Load(b, mut idx) if b == buffer => {

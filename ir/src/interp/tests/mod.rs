@@ -454,6 +454,28 @@ fn inputs_that_are_indices_are_within_what_they_index() {
 }
 
 #[test]
+fn inputs_that_are_parts_of_indices_are_within_what_they_index() {
+    // Blocks of four, places in pairs, and two numbers that are added.
+    let kinds: [(&str, fn(Expr, Expr) -> Expr); 3] = [
+        ("ids[i] * 4 + j", |id, j| add(mul(id, int(4)), j)),
+        ("ids[i] // 2 + j", |id, j| add(Expr::Binary(BinOp::FloorDiv, id.into(), int(2).into()), j)),
+        ("ids[i] + ids[i] * 2 + j", |id, j| add(add(id.clone(), mul(id, int(2))), j)),
+    ];
+    for (what, index) in kinds {
+        let mut p = Build::new();
+        let (a, ids) = (p.param("A", DType::F32, &[17]), p.param("ids", DType::I32, &[64]));
+        let b = p.param("B", DType::F32, &[64, 4]);
+        let (i, j) = (p.var("i"), p.var("j"));
+        let at = index(load(ids, &[var(&i)]), var(&j));
+        let p = p.done(looped(&i, 64, looped(&j, 4, store(b, &[var(&i), var(&j)], load(a, &[at])))));
+        let inputs = random_inputs(&p, 4).unwrap();
+        run(&p, &inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let most = (0..64).map(|i| inputs[1].get(i).unwrap().as_i64()).max();
+        assert!(most >= Some(2), "{what}: {most:?}");
+    }
+}
+
+#[test]
 fn opposite_signs_of_zero_differ_and_nans_do_not() {
     let signed = |z: f64| pointwise(8, DType::F32, move |_, _| f32(z));
     let error = equal_on(&signed(0.0), &signed(-0.0), 0).unwrap_err();
