@@ -1,14 +1,16 @@
 //! Products of what data choose: rows that a list of tokens names, weights of the expert that a group of rows goes to, pages of keys,
 //! weights that are numbers of a codebook. The factor is looked up where it is copied, on tensor cores too.
 use crate::support::{executed, h200, samples, script, seed, some_of};
-use crate::tensor_space::tensor_only;
+use crate::tensor_space::{on_tensor_cores, tensor_only};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use satune::explore::tensor_cores;
 use satune::scheduled;
 use satune_extract::{Counts, Descriptor};
 use satune_ir::term::{Axis, Contraction, Schedule, Side};
 use satune_ir::{tvmscript, Program};
+use satune_rewrites::space::rules::tensor::TensorMenu;
 use satune_rewrites::space::{contraction, explored};
 
 /// `C[of the spatial axes] += x * y` in f32; axes with their extents, the last one is summed over.
@@ -144,6 +146,39 @@ fn random_schedules_are_right() {
                     scheduled::of_schedule(&program, &plan, &c, &h200()).unwrap_or_else(|e| panic!("{e}\n{}", told()));
                 scheduled::check(&program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
             }
+        }
+    }
+}
+
+/// On Hopper the TMA brings the matrix that an element chooses, to one block or to those of a cluster.
+#[test]
+fn matrices_that_are_looked_up_are_brought_by_the_tma() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let gpu = Descriptor::load("h200").unwrap();
+    let [m, n, k] = [64, 96, 160];
+    let across = product(
+        &format!("X: 3, {m}, {k} float16; e: 3, int32; W: 6, {k}, {n} float16; C: 3, {m}, {n} float32"),
+        &[("g", 3), ("i", m), ("j", n), ("k", k)],
+        "vg, vi, vj",
+        ["X[vg, vi, vk]", "W[e[vg], vk, vj]"],
+    );
+    let by_groups = programs([2, 64, 72, 192]).swap_remove(1).1;
+    for (what, text) in [("along k", by_groups), ("across k", across)] {
+        let (program, c) = read(what, &text);
+        let computed = c.gathered(Side::B).and_then(|of| of.computed.as_ref()).unwrap();
+        assert!(computed.whole_matrices, "{computed:?}");
+        let menu = TensorMenu { mma: None, wmma: Vec::new(), ..TensorMenu::of(&c, &tensor_cores(&gpu)) };
+        let space = on_tensor_cores(&c, &gpu, menu);
+        let counts = Counts::of(&space);
+        for _ in 0..samples(4) {
+            let plan = Schedule::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap();
+            assert!(matches!(plan, Schedule::Wgmma(_)), "{plan:?}");
+            let told = || format!("{what}\n{}", plan.describe().join("\n"));
+            let made =
+                scheduled::of_schedule(&program, &plan, &c, &h200()).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+            let notes: Vec<&String> = made.module.kernels.iter().flat_map(|kernel| &kernel.notes).collect();
+            assert!(!notes.iter().any(|note| note.contains("not copied by the TMA")), "{notes:?}\n{}", told());
+            scheduled::check(&program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
         }
     }
 }

@@ -51,6 +51,10 @@ pub struct Computed {
     /// It is one element of another buffer, as it is: data decide only where that stands.
     #[serde(default)]
     pub looked_up: bool,
+    /// What is looked up is whole matrices: its last two dimensions are those of its buffer, and data decide by the others alone. So the
+    /// TMA takes it.
+    #[serde(default)]
+    pub whole_matrices: bool,
 }
 
 /// What an element is computed of.

@@ -381,6 +381,18 @@ fn through(program: &Program, block: &Block, read: &[Dimension]) -> Result<(Buff
     Ok((*from, out))
 }
 
+/// Whether an element is that of the last two dimensions' iterators, the whole of both, in one of the matrices of a buffer.
+fn chooses_matrices(program: &Program, block: &Block, value: &Expr) -> bool {
+    let (Expr::Load(buffer, at), [.., row, column]) = (value, &block.iter_vars[..]) else { return false };
+    let Some((others, [r, c])) = at.split_last_chunk::<2>() else { return false };
+    let own = [row, column];
+    let bare = |e: &Expr, iv: &IterVar| matches!(e, Expr::Var(v) if *v == iv.var);
+    let extents = program.buffer(*buffer).extents().unwrap_or_default();
+    let whole = extents.ends_with(&own.map(|iv| constant(&iv.extent).unwrap_or(0)));
+    let free = |e: &Expr| !visit::uses_var(e, &|v| own.iter().any(|iv| iv.var.id == v));
+    bare(r, row) && bare(c, column) && whole && others.iter().all(free)
+}
+
 /// Whether a sum is of a type whatever the elements in it are: what wraps has no neighbours.
 fn stays_whole(program: &Program, form: &Linear, domains: &Domains, dtype: DType) -> bool {
     fn element(e: &Expr) -> &Expr {
@@ -473,7 +485,8 @@ fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
         false => {
             let (dtype, step) = (program.buffer(buffer).dtype, of_value(value, &program.buffers));
             let looked_up = matches!(value, Expr::Load(_, at) if by_data(at));
-            Ok(Computed { dtype, reads, vector, step, looked_up })
+            let whole_matrices = looked_up && chooses_matrices(program, block, value);
+            Ok(Computed { dtype, reads, vector, step, looked_up, whole_matrices })
         }
     }
 }

@@ -390,6 +390,7 @@ impl<'a> Emitter<'a> {
     /// What stands at the head belongs to another role.
     pub(super) fn forget(&mut self) {
         self.cache.clear();
+        self.told.clear();
     }
 
     /// The code of the nest's threads.

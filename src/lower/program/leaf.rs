@@ -188,13 +188,7 @@ impl Emitter<'_> {
         let ranges = &self.ranges;
         let Some((load, clauses)) = unpadded(&leaf.value, ranges) else { return Ok(None) };
         let Expr::Load(b, _) = load else { return Ok(None) };
-        // All else that it reads decides where that is.
-        let data = leaf.data();
-        let decides = |(b, at): &(BufferId, Vec<Linear>)| {
-            data.iter().any(|atom| matches!(atom, Atom::Load(table, _, place) if (table, place) == (b, at)))
-        };
-        let mut read = leaf.reads.iter().filter(|read| !decides(read));
-        let (Some((_, at)), None) = (read.next(), read.next()) else { return Ok(None) };
+        let Some((_, at)) = leaf.copied() else { return Ok(None) };
         if self.program.buffer(*b).dtype != self.program.buffer(leaf.target).dtype {
             return Ok(None);
         }

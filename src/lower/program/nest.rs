@@ -101,6 +101,16 @@ impl Leaf {
         out
     }
 
+    /// The one element that it reads, where all else that it reads decides where that is.
+    pub fn copied(&self) -> Option<&(BufferId, Vec<Linear>)> {
+        let data = self.data();
+        let decides = |(b, at): &(BufferId, Vec<Linear>)| {
+            data.iter().any(|atom| matches!(atom, Atom::Load(table, _, place) if (table, place) == (b, at)))
+        };
+        let mut copied = self.reads.iter().filter(|read| !decides(read));
+        copied.next().filter(|_| copied.next().is_none())
+    }
+
     /// Whether what data decide of it is where it reads, one place for all lanes of a vectorized loop, and is read under conditions that
     /// all of them have.
     pub fn is_steady(&self, lanes: Option<&Loop>, program: &Program) -> bool {

@@ -210,8 +210,7 @@ fn tile(
     (layouts, guarding): (&HashMap<BufferId, BufferLayout>, &HashMap<usize, Guarding>),
 ) -> Result<Result<Tile, &'static str>, LowerError> {
     let ranges = &nest.ranges;
-    let (Some((Expr::Load(..), mut zero)), [(read, from)]) = (unpadded(&leaf.value, ranges), leaf.reads.as_slice())
-    else {
+    let (Some((Expr::Load(..), mut zero)), Some((read, from))) = (unpadded(&leaf.value, ranges), leaf.copied()) else {
         return Ok(Err("it does more than copy"));
     };
     let is_global = |b: &BufferId| program.buffer(*b).scope == "global";
@@ -372,6 +371,9 @@ impl Emitter<'_> {
     /// Brings a tile to shared memory; its bytes count at a barrier. By one thread.
     pub(super) fn load_tile(&mut self, tile: &Tile, barrier: &(ArrayId, Index)) -> Result<Vec<Stmt>, LowerError> {
         let (map, [wide, high]) = (self.map_of(tile), tile.tile);
+        let mut data = Vec::new();
+        tile.first[1].iter().for_each(|form| form.loads(&mut data));
+        let mut code = self.fetched(&data, &[])?;
         // Of a shared box the block brings a part.
         let shared = self.cluster.as_ref().and_then(|cluster| {
             let (operand, blocks) = tile.shared_by?;
@@ -396,7 +398,9 @@ impl Emitter<'_> {
             });
             Stmt::Group(GroupOp::LoadTile { dst, dst_index, map, at, offsets, barrier, multicast })
         };
-        Ok(boxes.into_iter().map(load).collect())
+        code.extend(boxes.into_iter().map(load));
+        self.fetched.clear();
+        Ok(code)
     }
 
     /// Stores a tile, and waits until it has been read where nobody else does.

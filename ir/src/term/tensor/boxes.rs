@@ -98,7 +98,10 @@ impl Boxes {
     /// Why the TMA cannot bring such parts.
     pub fn of_factor(factor: &GatheredMatrix, part: Part) -> Result<Boxes, &'static str> {
         let digits = Digits::of(factor, part)?;
-        digits.whole_chunks(digits.pixels().or_else(|why| digits.tile().map_err(|_| why))?)
+        digits.whole_chunks(match factor.of.computed {
+            Some(_) => digits.tile()?,
+            None => digits.pixels().or_else(|why| digits.tile().map_err(|_| why))?,
+        })
     }
 
     /// Of a result: boxes of a tensor.
@@ -114,8 +117,8 @@ impl Boxes {
 impl<'f> Digits<'f> {
     fn of(factor: &'f GatheredMatrix, part: Part) -> Result<Digits<'f>, &'static str> {
         let of_axis = |axis: Axis| factor.digits(|a| a == axis);
-        if factor.of.computed.is_some() {
-            return Err("its elements are computed where they are copied");
+        if factor.of.computed.as_ref().is_some_and(|of| !of.whole_matrices) {
+            return Err("its elements are computed, or looked up, where they are copied");
         }
         match factor.of.dims.iter().any(|d| d.step > 1) {
             true => Err("zeros stand between its elements"),
@@ -171,6 +174,10 @@ impl<'f> Digits<'f> {
         let Some(rows) = others.iter().position(|(d, _)| is_lowest(d, across.0, across.1)) else {
             return Err("its rows do not lie one after the other");
         };
+        // Where matrices are looked up, it is those that their last two dimensions are.
+        if self.factor.of.computed.is_some() && rows + 1 != others.len() {
+            return Err("its rows do not lie one after the other");
+        }
         // No other dimension's index moves within a box.
         let lowest = [along.0, across.0].map(|digits| digits.last().map(|(i, _)| *i));
         let moves = |d: &Dimension| d.terms.iter().filter(|(i, _)| lowest.contains(&Some(*i))).count();

@@ -17,14 +17,17 @@ impl GatheredMatrix {
     /// A and B of a contraction, where memory does not hold their matrices.
     pub(super) fn of(contraction: &Contraction) -> [Option<Box<GatheredMatrix>>; 2] {
         let Some(gather) = &contraction.gather else { return [None, None] };
-        [(&gather.a, Side::A), (&gather.b, Side::B)]
-            .map(|(of, side)| GatheredMatrix::unless_held(gather, of, &contraction.operand(side).dims))
+        [(&gather.a, Side::A), (&gather.b, Side::B)].map(|(of, side)| {
+            // What is behind the last row of a product has to be outside of the buffer, or in a dimension of another.
+            let apart = of.dims.iter().all(|d| !shared(&gather.iters, d));
+            GatheredMatrix::unless(apart, gather, of, &contraction.operand(side).dims)
+        })
     }
 
     /// C of a contraction, where memory does not hold its matrix.
     pub(super) fn result(contraction: &Contraction) -> Option<Box<GatheredMatrix>> {
         let gather = contraction.gather.as_ref()?;
-        GatheredMatrix::unless_held(gather, &gather.c, &contraction.c.dims)
+        GatheredMatrix::unless(true, gather, &gather.c, &contraction.c.dims)
     }
 
     /// What an epilogue reads: indexed as dimensions of the result are.
@@ -86,8 +89,9 @@ impl GatheredMatrix {
         self.first() + of_batch + along(&|axis| axis == Axis::M, row) + along(&|axis| axis == Axis::N, column)
     }
 
-    fn unless_held(gather: &Gather, of: &Gathered, dims: &[Axis]) -> Option<Box<GatheredMatrix>> {
-        let is_held = of.computed.is_none() && of.is_matrix(&gather.iters, dims);
+    /// A matrix that memory does not hold.
+    fn unless(held: bool, gather: &Gather, of: &Gathered, dims: &[Axis]) -> Option<Box<GatheredMatrix>> {
+        let is_held = held && of.computed.is_none() && of.is_matrix(&gather.iters, dims);
         (!is_held).then(|| Box::new(GatheredMatrix { iters: gather.iters.clone(), of: of.clone() }))
     }
 
@@ -121,4 +125,11 @@ impl GatheredMatrix {
     pub fn asked(&self) -> i64 {
         self.of.dims.iter().map(|d| i64::from(d.padded || d.step > 1)).sum()
     }
+}
+
+/// Whether a dimension is that of batches and of an axis of the matrix, `g * 64 + r`.
+fn shared(iters: &[(Axis, AxisInfo)], d: &Dimension) -> bool {
+    let axes = d.terms.iter().filter_map(|(i, _)| iters.get(*i)).filter(|(_, info)| info.extent > 1);
+    let (batches, others): (Vec<_>, Vec<_>) = axes.partition(|(axis, _)| matches!(axis, Axis::Batch(_)));
+    !batches.is_empty() && !others.is_empty()
 }
