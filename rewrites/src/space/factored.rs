@@ -57,7 +57,7 @@ fn outlined(out: &mut Program, part: &Stmt) -> Option<(Stmt, Stmt)> {
 /// What one side of a sum computes, where it is no element as it is, or of the other's buffer.
 fn factor(block: &Block) -> Option<&Expr> {
     let Update { f, c, .. } = Update::of(block).ok()?;
-    let (a, b) = sides(block, f)?;
+    let Some((a, b)) = sides(block, f) else { return looked_up(block, f, c.0) };
     // What depends on the sums so far is computed with them.
     if buffers(f).contains(&c.0) {
         return None;
@@ -76,6 +76,35 @@ fn factor(block: &Block) -> Option<&Expr> {
         copied
     };
     Some([a, b].into_iter().find(computed).unwrap_or_else(same))
+}
+
+/// Of two elements that an expression combines, each with spatial iterators of its own, one that is where data say.
+fn looked_up<'e>(block: &Block, f: &'e Expr, sums: BufferId) -> Option<&'e Expr> {
+    let mut elements: Vec<&Expr> = Vec::new();
+    combined(f, &mut elements)?;
+    let [a, b] = elements[..] else { return None };
+    let by_data = |e: &&Expr| matches!(e, Expr::Load(buffer, _) if *buffer != sums) && places(e).len() > 1;
+    (own(block, a, b) && own(block, b, a)).then(|| [a, b].into_iter().find(by_data)).flatten()
+}
+
+/// The different elements that an expression combines, without those that say where others are; none where a condition guards some.
+fn combined<'e>(e: &'e Expr, out: &mut Vec<&'e Expr>) -> Option<()> {
+    match e {
+        Expr::Select { .. } | Expr::Binary(BinOp::And | BinOp::Or, ..) => None,
+        Expr::Load(..) => {
+            if !out.contains(&e) {
+                out.push(e);
+            }
+            Some(())
+        }
+        e => visit::children(e).into_iter().try_for_each(|child| combined(child, out)),
+    }
+}
+
+/// Whether a spatial iterator of several values is in one expression, and not in the other.
+fn own(block: &Block, e: &Expr, other: &Expr) -> bool {
+    let of = |iv: &&IterVar| iv.kind == IterKind::Spatial && constant(&iv.extent) > Some(1);
+    block.iter_vars.iter().filter(of).any(|iv| uses(e, iv.var.id) && !uses(other, iv.var.id))
 }
 
 /// What a wider type is made of, which has each of its values: the factor is kept, and multiplied, in that.
@@ -101,13 +130,7 @@ pub(super) fn sides<'e>(block: &Block, f: &'e Expr) -> Option<(&'e Expr, &'e Exp
     let parts: Vec<&Expr> = visit::children(f).into_iter().filter(|e| !places(e).is_empty()).collect();
     match parts[..] {
         [one] => sides(block, one),
-        [a, b] => {
-            let own = |e: &Expr, other: &Expr| {
-                let of = |iv: &&IterVar| iv.kind == IterKind::Spatial && constant(&iv.extent) > Some(1);
-                block.iter_vars.iter().filter(of).any(|iv| uses(e, iv.var.id) && !uses(other, iv.var.id))
-            };
-            (own(a, b) && own(b, a)).then_some((a, b))
-        }
+        [a, b] => (own(block, a, b) && own(block, b, a)).then_some((a, b)),
         _ => None,
     }
 }
@@ -212,6 +235,7 @@ mod tests {
             // Data decide where it is.
             (format!("A[t[vi], vk] * {weight}"), 2),
             (format!("A[t[vi] // 2, vk] * {weight}"), 2),
+            (format!("T.abs(A[t[vi], vk] - {weight}) * (A[t[vi], vk] - {weight})"), 2),
             ("A[t[vi], vk] * T.Cast(\"float32\", B[vk, t[vj]])".into(), 3),
             (format!("A[vi, vk] * {weight}"), 1),
             // One side has both iterators.
