@@ -19,7 +19,7 @@ impl GatheredMatrix {
         let Some(gather) = &contraction.gather else { return [None, None] };
         [(&gather.a, Side::A), (&gather.b, Side::B)].map(|(of, side)| {
             // What is behind the last row of a product has to be outside of the buffer, or in a dimension of another.
-            let apart = of.dims.iter().all(|d| !shared(&gather.iters, d));
+            let apart = of.dims.iter().all(|d| !shared(&gather.iters, d, |_| true));
             GatheredMatrix::unless(apart, gather, of, &contraction.operand(side).dims)
         })
     }
@@ -121,15 +121,20 @@ impl GatheredMatrix {
         of.map(|(i, (_, info))| (i, info.extent)).collect()
     }
 
+    /// Whether what is behind the last value of an axis is of the next product: both are digits of one dimension.
+    pub fn shares(&self, axis: Axis) -> bool {
+        self.of.dims.iter().any(|d| shared(&self.iters, d, |a| a == axis))
+    }
+
     /// Dimensions of which an access has to ask whether it is inside.
     pub fn asked(&self) -> i64 {
         self.of.dims.iter().map(|d| i64::from(d.padded || d.step > 1)).sum()
     }
 }
 
-/// Whether a dimension is that of batches and of an axis of the matrix, `g * 64 + r`.
-fn shared(iters: &[(Axis, AxisInfo)], d: &Dimension) -> bool {
+/// Whether a dimension is that of batches and of an axis of the matrix that is so, `g * 64 + r`.
+fn shared(iters: &[(Axis, AxisInfo)], d: &Dimension, is: impl Fn(Axis) -> bool) -> bool {
     let axes = d.terms.iter().filter_map(|(i, _)| iters.get(*i)).filter(|(_, info)| info.extent > 1);
     let (batches, others): (Vec<_>, Vec<_>) = axes.partition(|(axis, _)| matches!(axis, Axis::Batch(_)));
-    !batches.is_empty() && !others.is_empty()
+    !batches.is_empty() && others.into_iter().any(|(axis, _)| is(*axis))
 }

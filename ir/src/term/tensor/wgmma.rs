@@ -401,10 +401,8 @@ pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], team: Consumers) -> Result<(), Ten
         return Err(TensorError::TensorMap("the tile", "it has at most 256 bytes along k"));
     }
     for (name, side, tile, all) in [("A", Side::A, m, gemm.m), ("B", Side::B, n, gemm.n)] {
-        let Some(boxes) = boxes(gemm, side, [tile, k]).transpose()? else { continue };
-        // Rows of one digit, in the dimension of which a batch is another, `g * 64 + r`.
-        let one = gemm.gathered(side).is_some_and(|of| of.digits(|axis| axis == side.spatial()).len() == 1);
-        if boxes.images.is_none() && one && !boxes.ends[0] && all % tile != 0 {
+        boxes(gemm, side, [tile, k]).transpose()?;
+        if all % tile != 0 && gemm.gathered(side).is_some_and(|of| of.shares(side.spatial())) {
             return Err(TensorError::TensorMap(name, "its last tile would reach into the next product's"));
         }
     }
