@@ -56,8 +56,9 @@ pub use unread::ReadError;
 /// The program that is explored for a source: one whose scans are sums, whose loops and stores are those of blocks, without the schedule
 /// that it has already, buffers row by row, a reduction for each result, reductions in the form of reducers, indices in their shortest
 /// form, what is updated in place copied before, channels by their groups, a sum for each of several products, factors that are computed
-/// or looked up as buffers of their own, neighbouring axes of products as one, maps in the order of what they write, iterators by the digits that
-/// indices take of them, products by their groups, a few long sums in parts, and bound to threads what no primitive schedules.
+/// or looked up as buffers of their own, neighbouring axes of products as one, maps in the order of what they write, iterators by the
+/// digits that indices take of them, products by their groups, a few long sums in parts, and bound to threads what no primitive
+/// schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = &bare::as_blocks(&scans::as_sums(&differences_as_sums(source)));
     let source = strided::row_major(&unscheduled::unscheduled(source).unwrap_or_else(|_| source.clone()));

@@ -456,7 +456,8 @@ fn inputs_that_are_indices_are_within_what_they_index() {
 #[test]
 fn inputs_that_are_parts_of_indices_are_within_what_they_index() {
     // Blocks of four, places in pairs, and two numbers that are added.
-    let kinds: [(&str, fn(Expr, Expr) -> Expr); 3] = [
+    type Index = fn(Expr, Expr) -> Expr;
+    let kinds: [(&str, Index); 3] = [
         ("ids[i] * 4 + j", |id, j| add(mul(id, int(4)), j)),
         ("ids[i] // 2 + j", |id, j| add(Expr::Binary(BinOp::FloorDiv, id.into(), int(2).into()), j)),
         ("ids[i] + ids[i] * 2 + j", |id, j| add(add(id.clone(), mul(id, int(2))), j)),
