@@ -152,7 +152,11 @@ impl Emitter<'_> {
             };
             let (array, form) = self.element(*buffer, at)?;
             let load = Value::Load(array, self.index(array, &form, "at"));
-            let value = match self.condition(&need) {
+            // Nothing of what holds here holds at the head yet.
+            let assumed = if once { std::mem::take(&mut self.assumed) } else { Vec::new() };
+            let cond = self.condition(&need);
+            self.assumed.extend(assumed);
+            let value = match cond {
                 Cond::True => load,
                 cond => Value::Select(cond, Box::new(load), Box::new(Value::zero(*dtype))),
             };
