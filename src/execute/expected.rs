@@ -287,8 +287,9 @@ impl Expected {
         }
         let Some((wide, spread)) = &self.wide else { return false };
         let unrounded = wide.get(at).map_or(a, Scalar::as_f64);
-        // Where rounding decides between a number and an infinity, either is right.
-        if a.is_finite() != unrounded.is_finite() || a.is_nan() != unrounded.is_nan() {
+        // Where rounding decides between a number and an infinity, or between both infinities, either is right.
+        let others = a.is_infinite() && unrounded.is_infinite() && a != unrounded;
+        if others || a.is_finite() != unrounded.is_finite() || a.is_nan() != unrounded.is_nan() {
             return true;
         }
         // A product that outgrows the widest type, and does not where what it is added to comes first.

@@ -150,3 +150,28 @@ fn what_cancels_out_may_be_any_number_times_values_without_end() {
         .collect();
     executed(&script(&whole.join("; "), &body), "t4", 2);
 }
+
+/// `c + c * r - d` may be an infinity of either sign, as the product is rounded by itself or not: what is computed of it may be, too.
+#[test]
+fn rounding_decides_between_infinities() {
+    let number = |place: &str| format!("T.Cast(\"float32\", {place})");
+    let map = |name: &str, to: &str, value: &str| {
+        format!(
+            "for i, j in T.grid(1024, 24):\n    with T.sblock(\"{name}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
+             {to}[vi, vj] = T.Cast(\"float32\", ({value}) * T.float32(0.5))\n"
+        )
+    };
+    let [a, d, b1, b2] = ["A", "D", "B1", "B2"].map(|name| number(&format!("{name}[vi, vj]")));
+    let [r, c] = [number("R[vi]"), number("C[vj]")];
+    let body = [
+        "B2 = T.sblock_alloc_buffer((1024, 24), \"float32\")\n".into(),
+        map("m0", "D", &format!("{c} + {c} * {r} - {d}")),
+        map("m1", "B1", &format!("{r} + {c} * {a}")),
+        map("m2", "B2", &format!("{b1} + {d} * {r}")),
+        map("m3", "B3", &format!("({r} - {b2}) * {b1}")),
+        map("m4", "B4", &format!("T.max({a}, {b2}) - {d}")),
+    ];
+    let params = "A: 1024, 24 float32; D: 1024, 24 float32; R: 1024, float32; C: 24, float32; B1: 1024, 24 float32; B3: 1024, 24 \
+                  float32; B4: 1024, 24 float32";
+    executed(&script(params, &body.concat()), "t4", 2);
+}
