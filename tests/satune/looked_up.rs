@@ -1,12 +1,11 @@
 //! Products of what data choose: rows that a list of tokens names, weights of the expert that a group of rows goes to, pages of keys,
 //! weights that are numbers of a codebook. The factor is looked up where it is copied, on tensor cores too.
-use crate::support::{executed, h200, samples, script, seed, some_of};
-use crate::tensor_space::{on_tensor_cores, tensor_only};
+use crate::support::{executed, samples, script, seed, some_of};
+use crate::tensor_space::{on_tensor_cores, right, tensor_only};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use satune::explore::tensor_cores;
-use satune::scheduled;
 use satune_extract::{Counts, Descriptor};
 use satune_ir::term::{Axis, Contraction, Schedule, Side};
 use satune_ir::{tvmscript, Program};
@@ -141,10 +140,7 @@ fn random_schedules_are_right() {
             let counts = Counts::of(&space);
             for _ in 0..samples(2) {
                 let plan = Schedule::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap();
-                let told = || format!("{what}, {gpu}\n{}", plan.describe().join("\n"));
-                let made =
-                    scheduled::of_schedule(&program, &plan, &c, &h200()).unwrap_or_else(|e| panic!("{e}\n{}", told()));
-                scheduled::check(&program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+                right(&program, &c, &plan, &format!("{what}, {gpu}"));
             }
         }
     }
@@ -173,12 +169,10 @@ fn matrices_that_are_looked_up_are_brought_by_the_tma() {
         for _ in 0..samples(4) {
             let plan = Schedule::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap();
             assert!(matches!(plan, Schedule::Wgmma(_)), "{plan:?}");
-            let told = || format!("{what}\n{}", plan.describe().join("\n"));
-            let made =
-                scheduled::of_schedule(&program, &plan, &c, &h200()).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+            let made = right(&program, &c, &plan, what);
             let notes: Vec<&String> = made.module.kernels.iter().flat_map(|kernel| &kernel.notes).collect();
-            assert!(!notes.iter().any(|note| note.contains("not copied by the TMA")), "{notes:?}\n{}", told());
-            scheduled::check(&program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+            let threads = notes.iter().any(|note| note.contains("not copied by the TMA"));
+            assert!(!threads, "{what}: {notes:?}\n{}", plan.describe().join("\n"));
         }
     }
 }
@@ -192,10 +186,7 @@ fn random_schedules_on_single_threads_are_right() {
         let counts = Counts::of(&space);
         for _ in 0..samples(4) {
             let plan = Schedule::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap();
-            let told = || format!("{what}\n{}", plan.describe().join("\n"));
-            let made =
-                scheduled::of_schedule(&program, &plan, &c, &h200()).unwrap_or_else(|e| panic!("{e}\n{}", told()));
-            scheduled::check(&program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+            right(&program, &c, &plan, what);
         }
     }
 }
@@ -222,7 +213,7 @@ fn what_is_copied_as_it_is_is_told() {
     assert!(!computed.looked_up && computed.vector == 8, "{computed:?}");
 }
 
-/// By the command, every candidate compiled and executed: one kernel, on tensor cores.
+/// By the command, every candidate compiled and executed: one kernel, and nothing without tiles.
 #[test(slow)]
 fn random_ones_are_explored() {
     let mut rng = StdRng::seed_from_u64(seed());

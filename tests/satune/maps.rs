@@ -6,6 +6,14 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 
+/// A map of a matrix, by its number.
+fn map([m, n]: [i64; 2], number: usize, to: &str, value: &str) -> String {
+    format!(
+        "for i, j in T.grid({m}, {n}):\n    with T.sblock(\"m{number}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
+         {to}[vi, vj] = {value}\n"
+    )
+}
+
 /// A step of Adam: the moments of gradients, and the weights.
 const STEP: &str = "
 for i in range(COUNT):
@@ -77,10 +85,7 @@ fn random_maps_share_kernels() {
             let changed = (number + 2 < count && rng.gen_bool(0.3)).then(|| *["A", "D"].choose(&mut rng).unwrap());
             let target = changed.map_or_else(|| format!("B{number}"), str::to_string);
             let op = changed.map_or_else(|| op.clone(), |name| format!("{op} - T.Cast(\"float32\", {name}[vi, vj])"));
-            body += &format!(
-                "for i, j in T.grid({m}, {n}):\n    with T.sblock(\"m{number}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
-                 {target}[vi, vj] = T.Cast(\"{dtype}\", ({op}) * T.float32(0.5))\n"
-            );
+            body += &map([m, n], number, &target, &format!("T.Cast(\"{dtype}\", ({op}) * T.float32(0.5))"));
             if changed.is_some() {
                 continue;
             }
@@ -141,12 +146,7 @@ fn what_cancels_out_may_be_any_number_times_values_without_end() {
         ("B2", "(D[vi, vj] - A[vi, vj]) * R[vi]"),
     ];
     let body: String = (maps.iter().enumerate())
-        .map(|(number, (target, value))| {
-            format!(
-                "for i, j in T.grid(24, 1001):\n    with T.sblock(\"m{number}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
-                 {target}[vi, vj] = ({value}) * T.float32(0.5)\n"
-            )
-        })
+        .map(|(number, (target, value))| map([24, 1001], number, target, &format!("({value}) * T.float32(0.5)")))
         .collect();
     executed(&script(&whole.join("; "), &body), "t4", 2);
 }
@@ -155,21 +155,18 @@ fn what_cancels_out_may_be_any_number_times_values_without_end() {
 #[test]
 fn rounding_decides_between_infinities() {
     let number = |place: &str| format!("T.Cast(\"float32\", {place})");
-    let map = |name: &str, to: &str, value: &str| {
-        format!(
-            "for i, j in T.grid(1024, 24):\n    with T.sblock(\"{name}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
-             {to}[vi, vj] = T.Cast(\"float32\", ({value}) * T.float32(0.5))\n"
-        )
+    let half = |number: usize, to: &str, value: String| {
+        map([1024, 24], number, to, &format!("T.Cast(\"float32\", ({value}) * T.float32(0.5))"))
     };
     let [a, d, b1, b2] = ["A", "D", "B1", "B2"].map(|name| number(&format!("{name}[vi, vj]")));
     let [r, c] = [number("R[vi]"), number("C[vj]")];
     let body = [
         "B2 = T.sblock_alloc_buffer((1024, 24), \"float32\")\n".into(),
-        map("m0", "D", &format!("{c} + {c} * {r} - {d}")),
-        map("m1", "B1", &format!("{r} + {c} * {a}")),
-        map("m2", "B2", &format!("{b1} + {d} * {r}")),
-        map("m3", "B3", &format!("({r} - {b2}) * {b1}")),
-        map("m4", "B4", &format!("T.max({a}, {b2}) - {d}")),
+        half(0, "D", format!("{c} + {c} * {r} - {d}")),
+        half(1, "B1", format!("{r} + {c} * {a}")),
+        half(2, "B2", format!("{b1} + {d} * {r}")),
+        half(3, "B3", format!("({r} - {b2}) * {b1}")),
+        half(4, "B4", format!("T.max({a}, {b2}) - {d}")),
     ];
     let params = "A: 1024, 24 float32; D: 1024, 24 float32; R: 1024, float32; C: 24, float32; B1: 1024, 24 float32; B3: 1024, 24 \
                   float32; B4: 1024, 24 float32";

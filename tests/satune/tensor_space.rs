@@ -2,7 +2,7 @@
 //! the best ones are right, and `explore` hands them out.
 use crate::compiles::compile;
 use crate::hopper::assert_only_multiplies;
-use crate::support::{gemm, source, NO_LIMIT};
+use crate::support::{gemm, h200, source, NO_LIMIT};
 use crate::tensor::plans::lower_wgmma;
 use crate::tensor_traces::kernels_come_from_traces;
 use rand::SeedableRng;
@@ -13,7 +13,7 @@ use satune::{operators, scheduled};
 use satune_extract::{best, predict, Counts, Descriptor, Evenly, Query};
 use satune_ir::term::tensor::*;
 use satune_ir::term::*;
-use satune_ir::DType;
+use satune_ir::{DType, Program};
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
 use std::collections::HashSet;
@@ -83,6 +83,14 @@ pub fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
 /// The usual schedules on tensor cores, and no others.
 pub fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
     on_tensor_cores(c, gpu, TensorMenu::of(c, &tensor_cores(gpu)))
+}
+
+/// A program by a schedule of its contraction, which does what the program does.
+pub fn right(program: &Program, c: &Contraction, plan: &Schedule, what: &str) -> scheduled::Scheduled {
+    let told = || format!("{what}\n{}", plan.describe().join("\n"));
+    let made = scheduled::of_schedule(program, plan, c, &h200()).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+    scheduled::check(program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+    made
 }
 
 /// The schedules of a menu on tensor cores, and no others.

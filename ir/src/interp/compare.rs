@@ -143,6 +143,7 @@ impl Uses<'_> {
     /// The largest values of elements that decide an expression, so that it is no more than `limit`.
     fn most(&self, e: &Expr, limit: i64, out: &mut Vec<(BufferId, i64)>) {
         let by_data = |e: &Expr| !self.deciding(e).is_empty();
+        let positive = |e: &Expr| constant(e).filter(|by| *by > 0);
         let largest = |e: &Expr| Linear::of(e, &self.domains).and_then(|form| form.ends(&self.domains).1);
         match e {
             // What it is read at is limited there.
@@ -156,17 +157,21 @@ impl Uses<'_> {
                 let (data, rest) = if by_data(a) { (a, b) } else { (b, a) };
                 self.most(data, limit.saturating_sub(largest(rest).unwrap_or(0)), out);
             }
-            Expr::Binary(BinOp::Mul, a, b) => match (constant(a), constant(b)) {
-                (Some(by), _) if by > 0 => self.most(b, limit / by, out),
-                (_, Some(by)) if by > 0 => self.most(a, limit / by, out),
-                _ => out.extend(self.deciding(e).into_iter().map(|(b, more)| (b, limit.saturating_add(more)))),
+            Expr::Binary(op @ (BinOp::Mul | BinOp::FloorDiv), a, b) => match (op, positive(a), positive(b)) {
+                (BinOp::Mul, Some(by), _) => self.most(b, limit / by, out),
+                (BinOp::Mul, _, Some(by)) => self.most(a, limit / by, out),
+                (BinOp::FloorDiv, _, Some(by)) => {
+                    self.most(a, limit.saturating_mul(by).saturating_add(by - 1), out);
+                }
+                _ => self.otherwise(e, limit, out),
             },
-            Expr::Binary(BinOp::FloorDiv, a, b) if constant(b).is_some_and(|by| by > 0) => {
-                let by = constant(b).unwrap_or(1);
-                self.most(a, limit.saturating_mul(by).saturating_add(by - 1), out);
-            }
-            _ => out.extend(self.deciding(e).into_iter().map(|(b, more)| (b, limit.saturating_add(more)))),
+            _ => self.otherwise(e, limit, out),
         }
+    }
+
+    /// What decides an expression in another way is taken to be no more than all of it.
+    fn otherwise(&self, e: &Expr, limit: i64, out: &mut Vec<(BufferId, i64)>) {
+        out.extend(self.deciding(e).into_iter().map(|(b, more)| (b, limit.saturating_add(more))));
     }
 
     /// The buffers whose elements decide an expression's value, and by how much they may be larger than it.

@@ -12,7 +12,7 @@
 //! computes is computed once, and not for each iterator of the other. The sum is then one of two buffers, which has tiles; and since
 //! the new block can be inlined, the program's space has the schedules of what it was, too. Values are the same, bit for bit.
 use super::encode::Update;
-use super::nests::{allocated, block_of, nest_over, remade};
+use super::nests::{allocated, block_of, by_data, nest_over, remade};
 use satune_ir::affine::constant;
 use satune_ir::{fold, visit, BinOp, Block, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt, VarId};
 
@@ -83,8 +83,8 @@ fn looked_up<'e>(block: &Block, f: &'e Expr, sums: BufferId) -> Option<&'e Expr>
     let mut elements: Vec<&Expr> = Vec::new();
     combined(f, &mut elements)?;
     let [a, b] = elements[..] else { return None };
-    let by_data = |e: &&Expr| matches!(e, Expr::Load(buffer, _) if *buffer != sums) && places(e).len() > 1;
-    (own(block, a, b) && own(block, b, a)).then(|| [a, b].into_iter().find(by_data)).flatten()
+    let told = |e: &&Expr| matches!(e, Expr::Load(buffer, at) if *buffer != sums && by_data(at));
+    (own(block, a, b) && own(block, b, a)).then(|| [a, b].into_iter().find(told)).flatten()
 }
 
 /// The different elements that an expression combines, without those that say where others are; none where a condition guards some.
@@ -140,7 +140,7 @@ pub(super) fn sides<'e>(block: &Block, f: &'e Expr) -> Option<(&'e Expr, &'e Exp
 fn indices(block: &Block, e: &Expr) -> Option<Vec<IterVar>> {
     let accesses = places(e);
     let bare = |at: &Expr| matches!(at, Expr::Var(_) | Expr::Int(..));
-    let looked_up = accesses.iter().any(|(_, at)| at.iter().any(|index| !visit::loads(index).is_empty()));
+    let looked_up = accesses.iter().any(|(_, at)| by_data(at));
     if !looked_up && !accesses.iter().all(|(_, at)| at.iter().all(bare)) {
         return None;
     }

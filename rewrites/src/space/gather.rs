@@ -8,7 +8,7 @@
 //! in its words: the whole sequence is tried when a program is read.
 use super::encode::{sum_of_products, Access, Reader};
 use super::instructions::of_value;
-use super::nests::{block_of, parts};
+use super::nests::{block_of, by_data, parts};
 use super::writer::{var, Draft, TraceWriter};
 use crate::guards::always;
 use crate::lane::Lane;
@@ -433,7 +433,6 @@ fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
     let bytes = |read: &BufferId| i64::from(program.buffer(*read).dtype.bytes());
     let (domains, last) = (iter_domains(block), block.iter_vars.last().ok_or("it has no iterators")?.var.id);
     let stays = |at: &[Expr], lanes: i64| at.iter().all(|e| Lane { var: last, lanes }.stays(e));
-    let by_data = |at: &[Expr]| at.iter().any(|e| !visit::loads(e).is_empty());
     // One element decides where all of a vector are, of which it says the first.
     let together = |at: &[Expr], lanes: i64| {
         let lane = Lane { var: last, lanes };
@@ -448,8 +447,8 @@ fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
                 first && stays_whole(program, &form, &domains, fold::dtype(e, &program.buffers))
             })
         };
-        let looked_up = |e: &Expr| !visit::loads(e).is_empty();
-        at.iter().enumerate().all(|(d, e)| !looked_up(e) || lane.stays(e) || d + 1 == at.len() && side_by_side(e))
+        let one = std::slice::from_ref;
+        at.iter().enumerate().all(|(d, e)| !by_data(one(e)) || lane.stays(e) || d + 1 == at.len() && side_by_side(e))
     };
     let fits = |lanes: &i64| {
         let mut all = loads.iter();

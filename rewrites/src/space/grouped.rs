@@ -15,7 +15,7 @@
 use super::encode::sum_of_products;
 use super::factored::has_sides;
 use super::gather;
-use super::nests::{block_of, nest_over, part_of, parts};
+use super::nests::{block_of, by_data, nest_over, part_of, parts};
 use crate::simplified::simplified;
 use satune_ir::affine::constant;
 use satune_ir::{visit, BinOp, Block, BufferId, Expr, IterKind, IterVar, Program, Stmt};
@@ -118,9 +118,7 @@ fn divided(block: &Block) -> Vec<(&IterVar, i64)> {
 /// Whether an element is read at a place that another decides.
 fn indices_by_data(block: &Block) -> bool {
     let mut found = false;
-    let mut look = |e: &Expr| {
-        found |= matches!(e, Expr::Load(_, at) if at.iter().any(|index| !visit::loads(index).is_empty()));
-    };
+    let mut look = |e: &Expr| found |= matches!(e, Expr::Load(_, at) if by_data(at));
     visit::walk_stmt_exprs(&block.body, &mut |e| visit::walk_expr(e, &mut look));
     found
 }

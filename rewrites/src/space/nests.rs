@@ -85,6 +85,11 @@ pub(crate) fn nest_over(out: &mut Program, name: String, iters: &[IterVar], init
     serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize)))
 }
 
+/// Whether elements say where an access is.
+pub(super) fn by_data(at: &[Expr]) -> bool {
+    at.iter().any(|index| !visit::loads(index).is_empty())
+}
+
 /// The same program, with what `made` makes of a nest instead of it, where that is anything.
 pub(super) fn remade(program: &Program, made: impl Fn(&mut Program, &Stmt) -> Option<Vec<Stmt>>) -> Program {
     let mut out = program.clone();

@@ -338,6 +338,15 @@ impl<'a> Emitter<'a> {
         self.hoisted(form, |this| format!("{}_{role}", this.array(array).name))
     }
 
+    /// What stands under conditions that need not be asked again.
+    pub(super) fn assuming<T>(&mut self, conditions: &[Pred], inside: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.assumed.len();
+        self.assumed.extend(conditions.iter().map(|p| p.coarse(&self.nest.ranges)));
+        let out = inside(self);
+        self.assumed.truncate(before);
+        out
+    }
+
     /// A condition.
     pub fn condition(&mut self, clauses: &[Pred]) -> Cond {
         let mut coarse: Vec<Pred> = Vec::new();
@@ -492,10 +501,7 @@ impl<'a> Emitter<'a> {
         let whole = own.clone();
         own.when = inside;
         self.guarding.insert(leaf.id, own);
-        let before = self.assumed.len();
-        self.assumed.extend(outside.iter().map(|p| p.coarse(&self.nest.ranges)));
-        let then = self.plain_loop(l);
-        self.assumed.truncate(before);
+        let then = self.assuming(&outside, |this| this.plain_loop(l));
         self.guarding.insert(leaf.id, whole);
         Ok(guarded(cond, then?))
     }

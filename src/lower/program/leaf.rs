@@ -36,13 +36,10 @@ impl Emitter<'_> {
         }
         let when = self.guarding.get(&leaf.id).map(|g| g.when.clone()).unwrap_or_default();
         let all = when.into_iter().filter(|p| !p.uses(&|v| lanes.is_some_and(|l| v == l.var)));
-        let all: Vec<Pred> = all.map(|p| p.coarse(&self.nest.ranges)).collect();
+        let all: Vec<Pred> = all.collect();
         let cond = self.condition(&all);
         let mut code = self.fetched(&data, &all)?;
-        let before = self.assumed.clone();
-        join(&mut self.assumed, all);
-        let inside = self.leaf_with(leaf, lanes);
-        self.assumed = before;
+        let inside = self.assuming(&all, |this| this.leaf_with(leaf, lanes));
         self.fetched.clear();
         code.extend(inside?);
         Ok(guarded(cond, code))

@@ -109,7 +109,7 @@ impl Operand {
     /// See [`Share::stands`].
     fn stands(&self, gemm: &Gemm, bytes: u32) -> f64 {
         let is_async = mma_conditions::is_async(gemm, self.side, self.op, bytes);
-        if !self.op.is_async() || is_async || gemm.computed(self.side).is_some_and(|of| !of.looked_up) {
+        if !self.op.is_async() || is_async || gemm.computed(self.side).is_some() {
             return 0.0;
         }
         let copies = mma_conditions::copies(gemm, self.side, [self.extent, self.k], self.threads, bytes);

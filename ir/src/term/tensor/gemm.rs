@@ -116,6 +116,15 @@ impl Gemm {
 
     /// What computes a factor where it is copied, if anything does.
     pub fn computed(&self, side: Side) -> Option<&Computed> {
+        self.made(side).filter(|of| !of.looked_up)
+    }
+
+    /// Whether a factor is copied as it is, from where data say.
+    pub fn looked_up(&self, side: Side) -> bool {
+        self.made(side).is_some_and(|of| of.looked_up)
+    }
+
+    fn made(&self, side: Side) -> Option<&Computed> {
         self.gathered(side).and_then(|factor| factor.of.computed.as_ref())
     }
 

@@ -197,15 +197,14 @@ pub fn copy_elements(gemm: &Gemm, side: Side, bytes: u32) -> i64 {
 /// Whether `cp.async` copies an operand: it moves 4 bytes at least, as they are in memory, and some GPUs do not have it.
 pub fn is_async(gemm: &Gemm, side: Side, op: Mma, bytes: u32) -> bool {
     op.is_async()
-        && gemm.computed(side).is_none_or(|of| of.looked_up)
+        && gemm.computed(side).is_none()
         && copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
 }
 
 /// 32-bit registers of a thread in which what a tile of a computed operand is made of waits for it. In a ring that `cp.async` fills, as
 /// many tiles wait as are under way.
 pub fn waiting_registers(gemm: &Gemm, side: Side, tile: [i64; 2], threads: i64, bytes: u32) -> i64 {
-    let waits = gemm.computed(side).filter(|of| !of.looked_up);
-    let registers = waits.map_or(0, |of| of.registers(copy_elements(gemm, side, bytes)));
+    let registers = gemm.computed(side).map_or(0, |of| of.registers(copy_elements(gemm, side, bytes)));
     copies(gemm, side, tile, threads, bytes) * registers
 }
 
@@ -231,10 +230,10 @@ pub const LOADED_TOGETHER: i64 = 16;
 pub fn copy_registers(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], threads: i64, plan: &OperandPlan) -> i64 {
     let count = copies(gemm, side, tile, threads, plan.bytes);
     // An index in each dimension that an access asks about, or an element that says where it is.
-    let told = gemm.computed(side).map_or(0, |of| if of.looked_up { count } else { 0 });
+    let told = if gemm.looked_up(side) { count } else { 0 };
     let asked = told + gemm.gathered(side).map_or(0, |factor| count * factor.asked());
     asked
-        + if let Some(computed) = gemm.computed(side).filter(|of| !of.looked_up) {
+        + if let Some(computed) = gemm.computed(side) {
             // An address of each input, and one in shared memory.
             let addresses = count * (2 * computed.reads.len() as i64 + 1);
             waiting_registers(gemm, side, tile, threads, plan.bytes) + addresses
