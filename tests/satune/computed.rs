@@ -183,6 +183,10 @@ fn packed_weights_are_read_as_they_are() {
 fn what_is_not_computed_where_it_is_copied_is_said() {
     let whole = packed([40, 72, 128]);
     for (from, to, part) in [
+        // An element says where a scale is: before or behind all of them.
+        ("S[vj, vk // 32]", "S[vj, T.Cast(\"int32\", W[vj, vk // 8]) - 1]", "it may read outside of buffer `S`"),
+        ("S[vj, vk // 32]", "S[vj, T.Cast(\"int32\", W[vj, vk // 8]) + 4]", "it may read outside of buffer `S`"),
+        ("S[vj, vk // 32]", "S[vj, 3 - T.Cast(\"int32\", W[vj, vk // 8])]", "it may read outside of buffer `S`"),
         ("B[vj, vk] = (", "B[vj, 127 - vk] = (", "it does not write at its iterators"),
         ("S[vj, vk // 32]", "S[vj, vk // 16]", "it may read outside of buffer `S`"),
     ] {

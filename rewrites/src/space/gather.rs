@@ -393,6 +393,33 @@ fn chooses_matrices(program: &Program, block: &Block, value: &Expr) -> bool {
     bare(r, row) && bare(c, column) && whole && others.iter().all(free)
 }
 
+/// An index where the elements in it are 0.
+fn without_data(program: &Program, e: &Expr) -> Expr {
+    match e {
+        Expr::Load(table, _) => Expr::Int(0, program.buffer(*table).dtype),
+        Expr::Cast(to, inner) => match without_data(program, inner) {
+            Expr::Int(0, _) => Expr::Int(0, *to),
+            inner => Expr::Cast(*to, inner.into()),
+        },
+        e => visit::map_children(e, &mut |child| without_data(program, child)),
+    }
+}
+
+/// Whether an index grows with the elements in it, which are numbers.
+fn upwards(program: &Program, e: &Expr) -> bool {
+    let grows = |e: &Expr| upwards(program, e);
+    match e {
+        _ if visit::loads(e).is_empty() => true,
+        Expr::Load(table, _) => program.buffer(*table).dtype != DType::Bool,
+        Expr::Binary(BinOp::Sub, a, b) => grows(a) && visit::loads(b).is_empty(),
+        Expr::Binary(BinOp::Mul, a, b) => {
+            let by = constant(a).or(constant(b));
+            by.is_none_or(|by| by >= 0) && grows(a) && grows(b)
+        }
+        e => visit::children(e).into_iter().all(grows),
+    }
+}
+
 /// Whether a sum is of a type whatever the elements in it are: what wraps has no neighbours.
 fn stays_whole(program: &Program, form: &Linear, domains: &Domains, dtype: DType) -> bool {
     fn element(e: &Expr) -> &Expr {
@@ -462,10 +489,13 @@ fn computed(program: &Program, block: &Block) -> Result<Computed, String> {
             return Err(format!("buffer `{name}`, which it reads, is made here"));
         }
         let extents = shape(program, *read)?;
-        // What data decide is asked where it is read.
+        // What data decide is asked where it is read; with zeros as data it is inside, as far as that can be told, and larger ones take it
+        // further.
         let inside = |(e, extent): (&Expr, &i64)| {
-            let ends = Linear::of(e, &domains).map(|form| form.ends(&domains));
-            !visit::loads(e).is_empty() || matches!(ends, Some((Some(lo), Some(hi))) if lo >= 0 && hi < *extent)
+            let form = Linear::of(&without_data(program, e), &domains);
+            let (lo, hi) = form.map_or((None, None), |form| form.ends(&domains));
+            let unknown = visit::loads(e).is_empty() && (lo.is_none() || hi.is_none());
+            !unknown && upwards(program, e) && lo.is_none_or(|lo| lo >= 0) && hi.is_none_or(|hi| hi < *extent)
         };
         if !at.iter().zip(&extents).all(inside) {
             return Err(format!("it may read outside of buffer `{name}`"));
