@@ -118,7 +118,7 @@ fn stream_point(plan: &StreamPlan) -> [f64; 11] {
             ],
             KernelPlan::Plain(p) => {
                 let shared = p.sharing.map_or(0.0, |s| log(s.threads));
-                [log(p.teams), shared, log(p.vector), 0.0, 0.0, 0.0, 0.0, 0.0]
+                [log(p.teams), shared, log(p.vector), log(p.window.map_or(1, |w| w.results)), 0.0, 0.0, 0.0, 0.0]
             }
             KernelPlan::Tiled(p) => {
                 let [m, n, k, threads, parts, rows, columns, stages, kind, ..] = point(&p.plan);

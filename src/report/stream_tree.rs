@@ -37,8 +37,10 @@ pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
             KernelPlan::Flat(p) => tree.flat(p, (from, to)),
             KernelPlan::Tile(p) => tree.tile(p, from),
             KernelPlan::Plain(p) => {
-                tree.plain(p, &stream.blocks[from]);
-                stream.blocks[from + 1..to].iter().for_each(|map| tree.work(map, ""));
+                let named = |name: &Option<String>| stream.blocks.iter().find(|b| Some(&b.name) == name.as_ref());
+                let Some(block) = stream.blocks[from..to].iter().find(|b| b.name == p.block) else { continue };
+                tree.plain(p, block, named(&p.before));
+                named(&p.map).into_iter().for_each(|map| tree.work(map, ""));
             }
             KernelPlan::Tiled(_) => {}
         }
@@ -56,14 +58,22 @@ fn wide(vector: i64) -> String {
 
 impl Tree<'_> {
     /// A thread for each result or for some, or several that share one.
-    fn plain(&mut self, p: &PlainPlan, b: &StreamBlock) {
+    fn plain(&mut self, p: &PlainPlan, b: &StreamBlock, before: Option<&StreamBlock>) {
         self.inside(Team::Thread);
         let (mut each, mut tag) = (b.instances() / b.results().max(1), String::new());
         if let Some((s, i)) = p.sharing.and_then(|s| Some((s, b.iters.get(s.iter)?))) {
             each = each / i.extent.max(1) * ((i.extent + s.threads - 1) / s.threads.max(1));
             tag = format!("{} threads share it", s.threads);
         }
-        self.enter("what is reduced over", each, &[&tag]);
+        let blocks = self.stream.plain_of(p);
+        let step = blocks.map(|blocks| self.stream.plain_step(blocks, p.vector, p.window)).unwrap_or_default();
+        let inside: i64 = step.inside.iter().map(|iter| b.iters[*iter].extent).product();
+        self.enter("what is reduced over", each / inside.max(1), &[&tag]);
+        if let Some(before) = before {
+            self.work(before, "in registers, for a step");
+        }
+        self.enter("what is reduced over in a step", inside, &["unrolled"]);
+        self.enter("result along a window", p.window.map_or(1, |w| w.results), &["unrolled"]);
         self.enter("result side by side", p.vector, &[&wide(p.vector)]);
         self.line(LineKind::Work, b.name.clone(), &[]);
     }

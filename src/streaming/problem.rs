@@ -145,10 +145,12 @@ impl StreamProblem {
         let source = self.streams.whole();
         let plain = |b: &StreamBlock| {
             KernelPlan::Plain(PlainPlan {
+                before: None,
                 block: b.name.clone(),
                 map: None,
                 teams: 256,
                 vector: 1,
+                window: None,
                 in_order: false,
                 sharing: None,
             })

@@ -63,11 +63,13 @@ fn beside(plan: &StreamPlan, stream: &Stream, source: &Stream) -> BTreeMap<usize
     for kernel in &plan.kernels {
         let KernelPlan::Plain(plain) = kernel else { continue };
         let own = stream.blocks.iter().find(|b| b.name == plain.block);
-        let original = source.blocks.iter().find(|b| b.name == plain.block);
-        let iter = own.and_then(|b| original?.iters.get(b.spatial().checked_sub(1)?));
-        if let Some(iter) = iter {
-            let most = out.entry(iter.axis).or_insert(1);
-            *most = plain.vector.max(*most);
+        let (Some(own), Some(original)) = (own, source.blocks.iter().find(|b| b.name == plain.block)) else { continue };
+        let vector = own.spatial().checked_sub(1).map(|last| (last, plain.vector));
+        for (iter, results) in vector.into_iter().chain(plain.window.map(|w| (w.iter, w.results))) {
+            if let Some(iter) = original.iters.get(iter) {
+                let most = out.entry(iter.axis).or_insert(1);
+                *most = results.max(*most);
+            }
         }
     }
     out

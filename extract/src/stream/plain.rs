@@ -5,7 +5,7 @@ use super::counts::{starts, up, KernelWork, EXCHANGE, LAP};
 use satune_ir::affine::linear::Linear;
 use satune_ir::affine::{int, value_of, Domains};
 use satune_ir::machine::{self, SECTOR};
-use satune_ir::term::stream::{BlockKind, Indexed, PlainPlan, Stream, StreamBlock, StreamBuffer};
+use satune_ir::term::stream::{BlockKind, Indexed, PartValue, PlainPlan, PlainStep, Stream, StreamBlock, StreamBuffer};
 use satune_ir::{visit, DType, Expr, Range, VarId};
 use std::collections::{HashMap, HashSet};
 
@@ -24,11 +24,13 @@ const THREAD_STEPS: i64 = 1 << 15;
 /// L1 for each thread that a multiprocessor has room for, sectors (estimate: 96 KB for 2048 threads).
 const L1_SECTORS: f64 = 1.5;
 
-/// The work of a kernel of these blocks: what makes the results, and the map that they go through.
+/// The work of a kernel of these blocks: what makes the results, and the maps before and after it.
 pub(super) fn work(plan: &PlainPlan, stream: &Stream, blocks: &[StreamBlock]) -> KernelWork {
-    let [b, maps @ ..] = blocks else { return KernelWork::default() };
+    let named = |name: &String| blocks.iter().find(|b| b.name == *name);
+    let Some(b) = named(&plan.block) else { return KernelWork::default() };
+    let [before, map] = [&plan.before, &plan.map].map(|name| name.as_ref().and_then(named));
     let threads = Threads::of(plan, stream, b);
-    let (warps, vector) = (threads.warps(), plan.vector as f64);
+    let (warps, vector, windows) = (threads.warps(), plan.vector as f64, threads.windows() as f64);
     let steps = threads.steps(0) as f64;
     let mut work = KernelWork { blocks: up(b.results(), plan.results()) as f64, ..KernelWork::default() };
     if b.kind == BlockKind::Bound {
@@ -37,9 +39,9 @@ pub(super) fn work(plan: &PlainPlan, stream: &Stream, blocks: &[StreamBlock]) ->
             work.global(Touched { instructions: times, sectors: times * UNKNOWN_SECTORS }, false);
         }
     }
-    threads.loads(b, maps, &mut work);
+    threads.loads(b, [before, map], &mut work);
     // An element that is changed is loaded, too.
-    let written = maps.last().unwrap_or(b).write.buffer;
+    let written = map.unwrap_or(b).write.buffer;
     let bytes = i64::from(stream.buffers[written].dtype.bytes());
     let stored = Touched {
         instructions: warps * up(plan.vector * bytes, ACCESS_BYTES) as f64,
@@ -48,20 +50,40 @@ pub(super) fn work(plan: &PlainPlan, stream: &Stream, blocks: &[StreamBlock]) ->
     if b.updates {
         work.global(stored, false);
     }
-    work.global(stored, true);
-    maps.iter().for_each(|map| beside(map, [warps, warps], vector, &mut work));
-    // What the innermost loop does not change is computed before it; a short one is expanded.
-    let inner = threads.steps(b.iters.len().saturating_sub(1)).max(1) as f64;
-    let laps = if inner <= EXPANDED { steps / inner } else { (steps / TOGETHER).ceil() };
-    beside(b, [warps * steps, warps * steps / inner], vector, &mut work);
-    let buffers = b.loads().count() + maps.iter().map(|map| map.loads().count() - 1).sum::<usize>();
+    work.global(stored.times(windows), true);
+    if let Some(map) = map {
+        beside(map, [warps * windows; 2], vector, &mut work);
+    }
+    // What the innermost loop does not change is computed before it; a short one is expanded, as a step of several results is.
+    let inner = threads.inner() as f64;
+    let expanded = !threads.step.inside.is_empty() || inner <= EXPANDED;
+    let laps = if expanded { steps / inner } else { (steps / TOGETHER).ceil() };
+    match threads.step.inside.is_empty() {
+        true => beside(b, [steps, steps / inner].map(|times| warps * windows * times), vector, &mut work),
+        false => b.parts.iter().for_each(|part| work.issues(&part.issued, warps * laps * threads.times(part), true)),
+    }
+    if let Some(before) = before {
+        let of = |part: &PartValue| warps * laps * threads.times_before(part, before);
+        before.parts.iter().for_each(|part| work.issues(&part.issued, of(part), true));
+    }
+    let others = [before, map].into_iter().flatten().map(|map| map.loads().count() - 1);
+    let buffers = b.loads().count() + others.sum::<usize>();
     work.overhead = starts(warps, buffers + 1) + if laps > 1.0 { warps * laps * LAP } else { 0.0 };
-    // The loads of a lap wait for L1 or L2, one lap after the other.
-    work.chain = [1.0, laps - 1.0, 0.0, vector * steps * f64::from(b.arithmetic + 4 * b.special).max(1.0)];
+    // The loads of a lap wait for L1 or L2, one lap after the other; sums of a thread do not wait for each other.
+    work.chain = [1.0, laps - 1.0, 0.0, steps * f64::from(b.arithmetic + 4 * b.special).max(1.0)];
     // Beyond those of one result: a sum for each, and what is loaded for it in the steps that are expanded.
-    let words = b.loaded.iter().map(|load| i64::from(stream.buffers[load.buffer].dtype.bytes()));
-    let in_flight = words.sum::<i64>() * (inner.min(TOGETHER) as i64);
-    work.held_registers = (plan.vector - 1) * (1 + up(in_flight, 4));
+    let words = |loads: &[Indexed], times: i64| {
+        let bytes = loads.iter().map(|load| i64::from(stream.buffers[load.buffer].dtype.bytes()));
+        up(bytes.sum::<i64>() * times, 4)
+    };
+    work.held_registers = match before.map_or(0, |before| words(&before.loaded, threads.step.elements())) {
+        0 if threads.step.inside.is_empty() => {
+            (plan.of_thread() - 1) * (1 + words(&b.loaded, (inner as i64).min(TOGETHER as i64)))
+        }
+        // A register for each result, and what is held for a step, or for a few of its values.
+        0 => plan.of_thread() - 1 + words(&b.loaded, plan.of_thread()),
+        held => plan.of_thread() - 1 + held + words(&b.loaded, plan.vector),
+    };
     // Lanes of a warp halve what is left step by step; other threads exchange their parts, and read all of them.
     let each = plan.sharing.map_or(1, |s| s.threads);
     let lanes = plan.sharing.is_some_and(|s| s.lanes);
@@ -97,6 +119,10 @@ struct Threads<'a> {
     block: &'a StreamBlock,
     /// Spatial iterators in the order in which results are numbered.
     order: Vec<usize>,
+    /// What is added up in a step, where a thread has several results.
+    step: PlainStep,
+    /// Iterators that are reduced over, from the outside in.
+    serial: Vec<usize>,
     /// Threads that share a sum.
     each: i64,
 }
@@ -108,13 +134,27 @@ impl<'a> Threads<'a> {
         let spatial: Vec<usize> = (0..block.iters.len()).filter(|i| !block.iters[*i].reduce).collect();
         let follows = stream.holds_sum(block) && written.len() == spatial.len();
         let order = if follows { written } else { spatial };
-        Threads { plan, stream, block, order, each: plan.sharing.map_or(1, |s| s.threads) }
+        let blocks = stream.plain_of(plan);
+        let step = blocks.map(|blocks| stream.plain_step(blocks, plan.vector, plan.window)).unwrap_or_default();
+        let serial = step.outside.iter().chain(&step.inside).copied().collect();
+        Threads { plan, stream, block, order, step, serial, each: plan.sharing.map_or(1, |s| s.threads) }
     }
 
     fn warps(&self) -> f64 {
         let blocks = up(self.block.results(), self.plan.results());
-        let all = self.block.results() / self.plan.vector * self.each;
+        let all = self.block.results() / self.plan.of_thread() * self.each;
         up(all, 32).min(blocks * up(self.plan.teams * self.each, 32)) as f64
+    }
+
+    /// Results of a thread along its window.
+    fn windows(&self) -> i64 {
+        self.plan.window.map_or(1, |w| w.results)
+    }
+
+    /// Elements of an access to what is held of the map before: those side by side where they run as the results do.
+    fn run(&self) -> i64 {
+        let last = self.step.held.as_ref().and_then(|held| held.last().copied());
+        last.filter(|length| *length == self.plan.vector).unwrap_or(1)
     }
 
     /// Values that a thread takes of an iterator that is reduced over.
@@ -126,10 +166,15 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// Steps of a thread in the loops from iterator `from` on.
+    /// Steps of a thread in the loops of its sum from number `from` on, outermost first.
     fn steps(&self, from: usize) -> i64 {
-        let reduced = (from..self.block.iters.len()).filter(|i| self.block.iters[*i].reduce);
-        reduced.map(|i| self.own(i)).fold(1, i64::saturating_mul)
+        self.serial[from.min(self.serial.len())..].iter().map(|i| self.own(*i)).fold(1, i64::saturating_mul)
+    }
+
+    /// Steps of its innermost loop, or of those that a step of several results has.
+    fn inner(&self) -> i64 {
+        let count = self.step.inside.len().max(1);
+        self.steps(self.serial.len().saturating_sub(count)).max(1)
     }
 
     /// The values of the iterators in a step of a thread for one of its results; none where there is nothing to do.
@@ -139,23 +184,30 @@ impl<'a> Threads<'a> {
             true => (thread / self.each, thread % self.each),
             false => (thread % self.plan.teams, thread / self.plan.teams),
         };
-        let mut left = (thread_block * self.plan.teams + team) * self.plan.vector + element;
-        if left >= self.block.results() {
+        let (beside, along) = (element % self.plan.vector, element / self.plan.vector);
+        let mut left = thread_block * self.plan.teams + team;
+        if left >= self.block.results() / self.plan.of_thread() {
             return None;
         }
-        for iter in self.order.iter().rev() {
-            let extent = self.block.iters[*iter].extent;
-            values[*iter] = left % extent;
+        for (at, iter) in self.order.iter().enumerate().rev() {
+            // Results of a thread along it, and which of them this is.
+            let (own, number) = match self.plan.window {
+                Some(window) if window.iter == *iter => (window.results, along),
+                _ if at + 1 == self.order.len() => (self.plan.vector, beside),
+                _ => (1, 0),
+            };
+            let extent = self.block.iters[*iter].extent / own;
+            values[*iter] = left % extent * own + number;
             left /= extent;
         }
         let mut left = step;
-        for iter in (0..self.block.iters.len()).rev().filter(|i| self.block.iters[*i].reduce) {
-            let own = self.own(iter);
-            values[iter] = left % own;
+        for iter in self.serial.iter().rev() {
+            let own = self.own(*iter);
+            values[*iter] = left % own;
             left /= own;
-            if self.plan.sharing.is_some_and(|s| s.iter == iter) {
-                values[iter] = values[iter] * self.each + part;
-                if values[iter] >= self.block.iters[iter].extent {
+            if self.plan.sharing.is_some_and(|s| s.iter == *iter) {
+                values[*iter] = values[*iter] * self.each + part;
+                if values[*iter] >= self.block.iters[*iter].extent {
                     return None;
                 }
             }
@@ -163,37 +215,77 @@ impl<'a> Threads<'a> {
         Some(())
     }
 
+    /// How often a value of the block is computed in a step of several results: once for those of them, and for what is added up in it,
+    /// of which it does not depend.
+    fn times(&self, part: &PartValue) -> f64 {
+        let b = self.block;
+        let held = |buffer: &usize| self.step.held.is_some() && self.made(*buffer);
+        if !part.buffers.is_empty() && part.buffers.iter().all(held) {
+            return self.step.elements() as f64;
+        }
+        let reduced = self.step.inside.iter().map(|iter| (*iter, b.iters[*iter].extent));
+        let window = self.plan.window.map(|w| (w.iter, w.results));
+        let beside = b.spatial().checked_sub(1).map(|last| (last, self.plan.vector));
+        let several = reduced.chain(window).chain(beside).filter(|(iter, _)| part.iters.contains(iter));
+        several.map(|(_, many)| many as f64).product()
+    }
+
+    /// The same of a value of the map before it.
+    fn times_before(&self, part: &PartValue, before: &StreamBlock) -> f64 {
+        let along = before.write.dims.iter().zip(self.step.held.iter().flatten());
+        let used = along.filter(|(dim, _)| dim.is_some_and(|iter| part.iters.contains(&iter)));
+        used.map(|(_, length)| *length as f64).product()
+    }
+
+    /// Whether a map of the kernel makes a buffer that it adds up.
+    fn made(&self, buffer: usize) -> bool {
+        let before = self.plan.before.as_ref();
+        self.stream.blocks.iter().any(|b| Some(&b.name) == before && b.write.buffer == buffer)
+    }
+
     /// What is loaded from global memory: a block in the middle is looked at, for some steps, with the sectors that L1 still has. A load
-    /// that does not change in the innermost loops is made before them.
-    fn loads(&self, b: &StreamBlock, maps: &[StreamBlock], work: &mut KernelWork) {
+    /// that does not change in the innermost loops is made before them. What a thread computes itself is loaded for a step at once.
+    fn loads(&self, b: &StreamBlock, [before, map]: [Option<&StreamBlock>; 2], work: &mut KernelWork) {
         let made = b.write.buffer;
-        let of_maps = maps.iter().flat_map(|map| &map.loaded).filter(|load| load.buffer != made);
-        let mut loads: Vec<Load> = b.loaded.iter().chain(of_maps).map(|load| Load::of(load, self)).collect();
+        let held = before.map(|before| before.write.buffer);
+        let own = b.loaded.iter().filter(|load| Some(load.buffer) != held);
+        let of_map = map.into_iter().flat_map(|map| &map.loaded).filter(|load| load.buffer != made);
+        let mut loads: Vec<Load> = own.chain(of_map).map(|load| Load::of(load, b, self)).collect();
+        let mut first: Vec<Load> =
+            before.iter().flat_map(|before| before.loaded.iter().map(|load| Load::first(load, before, self))).collect();
         let all = self.steps(0);
         let threads = self.plan.teams * self.each;
-        let looked = all.min(STEPS).min((THREAD_STEPS / threads).max(1));
+        // What neighbours, and steps that are expanded, want of the same elements is loaded once.
+        let inner = self.inner();
+        let together = if !self.step.inside.is_empty() || inner as f64 <= EXPANDED { inner } else { 1 };
+        let looked = all.min(STEPS).min((THREAD_STEPS / threads / self.plan.of_thread() * self.plan.vector).max(1));
+        let looked = if self.step.inside.is_empty() { looked } else { up(looked, inner) * inner };
         let middle = up(b.results(), self.plan.results()) / 2;
         let mut l1 = L1 { size: (L1_SECTORS * threads as f64) as u64, came: HashMap::new(), count: 0 };
         let mut values = vec![0; b.iters.len()];
-        // What neighbours, and steps that are expanded, want of the same elements is loaded once.
-        let together = self.steps(b.iters.len().saturating_sub(1)).max(1);
-        let together = if together as f64 <= EXPANDED { together } else { 1 };
         let mut seen = HashSet::new();
         for step in 0..looked {
             if step % together == 0 {
                 seen.clear();
+                if let Some(before) = before {
+                    self.hold(before, (middle, step), &mut first, (&mut seen, &mut l1));
+                }
             }
             for load in loads.iter_mut().filter(|load| step % load.inside == 0) {
                 load.steps += 1;
-                for first in (0..threads).step_by(32) {
-                    let lanes = first..(first + 32).min(threads);
-                    let mut at = |lane, element| {
-                        self.at(middle, lane, element, step, &mut values)?;
-                        Some(load.place.at(&values))
-                    };
-                    let own: Vec<Vec<i64>> =
-                        lanes.filter_map(|lane| (0..self.plan.vector).map(|e| at(lane, e)).collect()).collect();
-                    load.access(&own, &mut seen, &mut l1);
+                for from in (0..threads).step_by(32) {
+                    let lanes = from..(from + 32).min(threads);
+                    for along in 0..if load.slides { self.windows() } else { 1 } {
+                        let mut at = |lane, element| {
+                            self.at(middle, lane, along * self.plan.vector + element, step, &mut values)?;
+                            Some(load.place.at(&values))
+                        };
+                        let own: Vec<Vec<i64>> = lanes
+                            .clone()
+                            .filter_map(|lane| (0..self.plan.vector).map(|e| at(lane, e)).collect())
+                            .collect();
+                        load.access(&own, &mut seen, &mut l1);
+                    }
                 }
             }
         }
@@ -201,13 +293,65 @@ impl<'a> Threads<'a> {
         let mut works = |lane: i64| self.at(middle, lane, 0, 0, &mut values).is_some();
         let warps = (0..threads).step_by(32).filter(|first| (*first..threads.min(first + 32)).any(&mut works));
         let of_block = warps.count().max(1) as f64;
-        for load in &loads {
+        for load in loads.iter().chain(&first) {
             let times = (all / load.inside) as f64 / load.steps.max(1) as f64 * self.warps() / of_block;
             work.cached_sectors += load.cached * times;
             work.global(load.touched.times(times), false);
         }
     }
+
+    /// What is loaded of a map before the sum for a step: all of what is held, by runs of it.
+    fn hold(
+        &self,
+        before: &StreamBlock,
+        (thread_block, step): (i64, i64),
+        loads: &mut [Load],
+        (seen, l1): (&mut Seen, &mut L1),
+    ) {
+        let Some(held) = &self.step.held else { return };
+        let Some(of) = self.block.loaded.iter().find(|load| load.buffer == before.write.buffer) else { return };
+        let (threads, run) = (self.plan.teams * self.each, self.run());
+        let mut values = vec![0; self.block.iters.len()];
+        let mut own = vec![0; before.iters.len()];
+        for load in loads {
+            load.steps += 1;
+            for from in (0..threads).step_by(32) {
+                let lanes = from..(from + 32).min(threads);
+                // Where each lane's elements begin.
+                let begins: Vec<Vec<i64>> = lanes
+                    .filter_map(|lane| {
+                        self.at(thread_block, lane, 0, step, &mut values)?;
+                        let known = |index| value_of(index, &|v| values.get(v.0 as usize).copied());
+                        of.index.iter().map(known).collect()
+                    })
+                    .collect();
+                for number in (0..self.step.elements()).step_by(run as usize) {
+                    let mut at = |begin: &[i64], number: i64| {
+                        let mut left = number;
+                        for ((dim, length), begin) in before.write.dims.iter().zip(held).zip(begin).rev() {
+                            if let Some(iter) = dim {
+                                own[*iter] = begin + left % length;
+                            }
+                            left /= length;
+                        }
+                        load.place.at(&own)
+                    };
+                    let wanted: Vec<Vec<i64>> =
+                        begins.iter().map(|begin| (number..number + run).map(|n| at(begin, n)).collect()).collect();
+                    load.access(&wanted, seen, l1);
+                }
+            }
+        }
+    }
 }
+
+/// Whether the place of what is loaded depends on an iterator.
+fn moved_by(load: &Indexed, iter: usize) -> bool {
+    load.index.iter().any(|e| visit::uses_var(e, &|v| v.0 as usize == iter))
+}
+
+/// What has been loaded: buffer, bytes of an access, addresses.
+type Seen = HashSet<(usize, u32, Vec<u64>)>;
 
 /// A load, and what has been seen of it.
 struct Load {
@@ -218,6 +362,8 @@ struct Load {
     inside: i64,
     /// Whether a condition decides on it.
     chosen: bool,
+    /// Whether it is another one for each result along a window.
+    slides: bool,
     /// Steps that were looked at.
     steps: i64,
     touched: Touched,
@@ -225,17 +371,25 @@ struct Load {
 }
 
 impl Load {
-    fn of(load: &Indexed, threads: &Threads<'_>) -> Load {
-        let b = threads.block;
+    /// A load of a block whose threads these are.
+    fn of(load: &Indexed, b: &StreamBlock, threads: &Threads<'_>) -> Load {
+        let used = threads.serial.iter().rposition(|iter| moved_by(load, *iter)).map_or(0, |last| last + 1);
+        Load::by(load, b, threads, threads.steps(used).max(1))
+    }
+
+    /// A load of a map that is computed for a step.
+    fn first(load: &Indexed, b: &StreamBlock, threads: &Threads<'_>) -> Load {
+        Load::by(load, b, threads, threads.steps(threads.step.outside.len()).max(1))
+    }
+
+    fn by(load: &Indexed, b: &StreamBlock, threads: &Threads<'_>, inside: i64) -> Load {
         let buffer = &threads.stream.buffers[load.buffer];
-        let moves =
-            |i: &usize| b.iters[*i].reduce && load.index.iter().any(|e| visit::uses_var(e, &|v| v.0 as usize == *i));
-        let used = (0..b.iters.len()).rev().find(moves).map_or(0, |last| last + 1);
         Load {
             place: Place::of(load, buffer, b),
             bytes: i64::from(buffer.dtype.bytes()),
-            inside: threads.steps(used).max(1),
+            inside,
             chosen: load.chosen,
+            slides: threads.plan.window.is_some_and(|window| moved_by(load, window.iter)),
             steps: 0,
             touched: Touched::default(),
             cached: 0.0,
@@ -244,7 +398,7 @@ impl Load {
 
     /// What a warp loads that it has not yet, by the elements that each of its threads wants: one for all results, neighbours by as few
     /// accesses as are aligned, or each by itself.
-    fn access(&mut self, lanes: &[Vec<i64>], seen: &mut HashSet<(usize, u32, Vec<u64>)>, l1: &mut L1) {
+    fn access(&mut self, lanes: &[Vec<i64>], seen: &mut Seen, l1: &mut L1) {
         let vector = lanes.first().map_or(1, Vec::len) as i64;
         let same = |own: &Vec<i64>| own.iter().all(|at| *at == own[0]);
         let run = |own: &Vec<i64>| own.iter().zip(own[0]..).all(|(at, next)| *at == next);

@@ -235,21 +235,36 @@ pub struct Sharing {
     pub lanes: bool,
 }
 
-/// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x, vector); what it reduces over one value after the other, or shared
-/// out.
+/// Results of a thread along a loop that is not the innermost one: their windows overlap, or they read the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Window {
+    /// Number of the loop among those of the block.
+    pub iter: usize,
+    /// Results along it.
+    pub results: i64,
+}
+
+/// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x, window, vector); what it reduces over one value after the other, or
+/// shared out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PlainPlan {
+    /// Name of the map whose values the block reads from registers, where a thread computes them itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
     /// Name of the block.
     pub block: String,
     /// Name of the map that its results go through, where they are in registers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<String>,
-    /// Threads of a block, or teams of those that share a sum; each has `vector` results.
+    /// Threads of a block, or teams of those that share a sum; each has `vector` results, in each place of its window.
     #[serde(rename = "threads")]
     pub teams: i64,
     /// Results of a thread, side by side along the last dimension of what is written.
     #[serde(default = "whole", skip_serializing_if = "is_whole")]
     pub vector: i64,
+    /// Results of a thread along another loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
     /// Whether it is a nest that is bound in the source, whose statements run in their order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_order: bool,
@@ -357,7 +372,17 @@ pub struct TilePlan {
 impl PlainPlan {
     /// Results of a block.
     pub fn results(&self) -> i64 {
-        self.teams * self.vector
+        self.teams * self.of_thread()
+    }
+
+    /// Results of a thread, or of those that share sums.
+    pub fn of_thread(&self) -> i64 {
+        self.vector * self.window.map_or(1, |w| w.results)
+    }
+
+    /// Names of its blocks, in order.
+    pub fn blocks(&self) -> impl Iterator<Item = &String> {
+        self.before.iter().chain([&self.block]).chain(&self.map)
     }
 }
 
@@ -403,9 +428,7 @@ impl KernelPlan {
             KernelPlan::Flat(p) => p.blocks.iter().map(String::as_str).collect(),
             KernelPlan::Row(p) => p.blocks.iter().map(String::as_str).collect(),
             KernelPlan::Tile(p) => vec![&p.block],
-            KernelPlan::Plain(p) => {
-                [Some(&p.block), p.map.as_ref()].into_iter().flatten().map(String::as_str).collect()
-            }
+            KernelPlan::Plain(p) => p.blocks().map(String::as_str).collect(),
             KernelPlan::Tiled(p) => p.blocks.iter().map(String::as_str).collect(),
         }
     }
@@ -470,6 +493,9 @@ impl KernelPlan {
             }
             KernelPlan::Plain(p) => {
                 let each = match p.sharing {
+                    None if p.window.is_some() => {
+                        format!("{} elements of its result per thread, {} of them neighbours", p.of_thread(), p.vector)
+                    }
                     None if p.vector > 1 => format!("{} neighbouring elements of its result per thread", p.vector),
                     None => "one thread per element of its result".into(),
                     Some(Sharing { threads, lanes: true, .. }) => format!("{threads} neighbouring threads per element"),

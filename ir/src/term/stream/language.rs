@@ -1,6 +1,6 @@
 //! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
 //! primitives that only make sense together).
-use super::{ChainState, Point, RowParts, RowPlace, Sharing, Step, StreamState, Streams, TileState};
+use super::{ChainState, Point, RowParts, RowPlace, Sharing, Step, StreamState, Streams, TileState, Window};
 use crate::term::{Schedule, TermLanguage};
 use egg::{Id, Language};
 use std::fmt;
@@ -147,12 +147,15 @@ pub enum StreamTerm {
         /// What was decided before.
         state: Box<StreamState>,
     },
-    /// A plain kernel of one block: one thread per element of its result, or some that share the sum.
+    /// A plain kernel of one block, what is computed before and after it aside: one thread per element of its result or for some of them,
+    /// or several that share the sum.
     Plain {
         /// Threads of a block, or teams of those that share a sum.
         teams: i64,
         /// Results of each, side by side.
         vector: i64,
+        /// Results of each along another loop.
+        window: Option<Window>,
         /// Threads that share a sum.
         sharing: Option<Sharing>,
         /// What was decided before.
@@ -251,10 +254,15 @@ impl fmt::Display for StreamTerm {
             Wide { vector, .. } => write!(f, "wide:{vector}"),
             Team { threads, .. } => write!(f, "team:{threads}"),
             Pad { pad, .. } => write!(f, "pad:{pad}"),
-            Plain { teams, vector: 1, sharing: None, .. } => write!(f, "plain:{teams}"),
-            Plain { teams, vector, sharing: None, .. } => write!(f, "plain:{teams}v{vector}"),
             Plain { teams, sharing: Some(s), .. } => {
                 write!(f, "plain:{teams}x{}{}", s.threads, if s.lanes { "l" } else { "" })
+            }
+            Plain { teams, vector, window, .. } => {
+                write!(f, "plain:{teams}")?;
+                if *vector > 1 {
+                    write!(f, "v{vector}")?;
+                }
+                window.map_or(Ok(()), |w| write!(f, "w{}.{}", w.iter, w.results))
             }
             Tiled { plan, .. } => write!(f, "tiled:{}", plan.summary().volume()),
             Done(_) => f.write_str("done"),
@@ -351,7 +359,7 @@ impl TermLanguage for StreamTerm {
                 _ => None,
             },
             StreamTerm::Plain { teams, vector, state, .. } => {
-                (matches!(state.step, Step::Kernel(1 | 2)) && *teams > 0 && *vector > 0).then_some(**state)
+                (matches!(state.step, Step::Kernel(1..=3)) && *teams > 0 && *vector > 0).then_some(**state)
             }
             StreamTerm::Steps { steps, vector, state } => {
                 (matches!(state.step, Step::Flat(..)) && *steps > 0 && *vector > 0).then_some(**state)

@@ -7,14 +7,18 @@
 //! blocks that read in any way.
 mod language;
 mod parts;
+mod plain;
 mod problem;
 mod read;
 mod size;
 mod state;
 mod works;
 
-pub use super::schedule::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Sharing, StreamPlan, TilePlan, TiledPlan};
+pub use super::schedule::{
+    FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Sharing, StreamPlan, TilePlan, TiledPlan, Window,
+};
 pub use language::StreamTerm;
+pub use plain::{PlainBlocks, PlainStep};
 pub use problem::{
     Access, AccessForm, BlockKind, HeldRow, Indexed, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer,
     StreamIter, Tiled,

@@ -120,6 +120,8 @@ pub struct PartValue {
     pub converts: bool,
     /// Whether it varies within a row.
     pub varies: bool,
+    /// Iterators that it depends on; not the last spatial one where it is the same for neighbours along that.
+    pub iters: Vec<usize>,
     /// Buffers that are read for it.
     pub buffers: Vec<usize>,
     /// Instructions of its outermost operation.
@@ -456,56 +458,6 @@ impl Stream {
         };
         let together = || blocks.iter().all(shares) && (from..to).all(|at| self.is_used(at, to));
         self.same_elements(from, to) && blocks.iter().all(fits) && (blocks.len() == 1 || together())
-    }
-
-    /// Whether a plain kernel has a block's sum in a register, and stores it once: `compute_at` takes what is written at bare iterators.
-    pub fn holds_sum(&self, block: &StreamBlock) -> bool {
-        let spatial = block.spatial();
-        let first = |(i, place): (usize, &usize)| (*place < spatial) != block.iters[i].reduce;
-        let reduces = spatial > 0 && spatial < block.iters.len();
-        let bare = block.write.known && block.write.split.is_none();
-        self.pipeline && block.stores == 1 && bare && reduces && block.places.iter().enumerate().all(first)
-    }
-
-    /// The iterator of the first block of a plain kernel along which a thread may have several results, which lie side by side there: the
-    /// last one of those that it has results for.
-    pub fn neighbours(&self, from: usize, to: usize) -> Option<usize> {
-        let block = self.blocks.get(from).filter(|_| self.fits_plain(from, to))?;
-        let last = block.spatial().checked_sub(1)?;
-        let one = self.pipeline && block.stores == 1 && block.kind == BlockKind::Other && !block.updates;
-        let whole = block.write.known && block.write.split.is_none() && block.write.dims.last() == Some(&Some(last));
-        (one && whole && (last + 1 == block.iters.len() || self.holds_sum(block))).then_some(last)
-    }
-
-    /// Whether blocks run with one thread per element of their result: one that no other kernel takes; or a sum of these, and the map
-    /// of its results.
-    pub fn fits_plain(&self, from: usize, to: usize) -> bool {
-        match self.blocks.get(from..to) {
-            Some([one]) => matches!(one.kind, BlockKind::Other | BlockKind::Bound),
-            Some([sum, map]) => self.maps_sum(sum, map, to),
-            _ => false,
-        }
-    }
-
-    /// Whether a sum is held in a register, and nobody but a map over its elements, which comes next, reads it.
-    fn maps_sum(&self, sum: &StreamBlock, map: &StreamBlock, to: usize) -> bool {
-        let made = sum.write.buffer;
-        let spatial =
-            |b: &StreamBlock| -> Vec<i64> { b.iters.iter().filter(|i| !i.reduce).map(|i| i.extent).collect() };
-        let own = |a: &Access| a.known && a.split.is_none() && a.dims == sum.write.dims;
-        let in_order = sum.write.dims.iter().flatten().copied().eq(0..spatial(sum).len());
-        let of_sum = || map.reads.iter().filter(|read| read.buffer == made);
-        sum.kind == BlockKind::Other
-            && self.holds_sum(sum)
-            && in_order
-            && own(&sum.write)
-            && !self.outlives(made, to)
-            && map.kind == BlockKind::Map
-            && !map.updates
-            && map.stores == 1
-            && spatial(map) == spatial(sum)
-            && of_sum().count() > 0
-            && of_sum().all(own)
     }
 
     /// What blocks `from..to` compute, where they are a contraction by themselves.

@@ -79,7 +79,6 @@ impl KernelPlan {
     ) -> Result<KernelPlan, Incomplete> {
         let names: Vec<String> = stream.blocks.iter().map(|b| b.name.clone()).collect();
         let first = names.first().cloned().unwrap_or_default();
-        let map = names.get(1).cloned();
         let mut flat = FlatPlan { blocks: names.clone(), side_by_side: 1, steps: 1, threads: 1, vector: 1 };
         let mut row = RowPlan {
             blocks: names,
@@ -119,10 +118,20 @@ impl KernelPlan {
                     tile.pad = *pad;
                     return Ok(KernelPlan::Tile(tile));
                 }
-                StreamTerm::Plain { teams, vector, sharing, .. } => {
-                    let in_order = stream.blocks.iter().any(|b| b.kind == BlockKind::Bound);
-                    let (block, teams, vector, sharing) = (tile.block, *teams, *vector, *sharing);
-                    return Ok(KernelPlan::Plain(PlainPlan { block, map, teams, vector, in_order, sharing }));
+                StreamTerm::Plain { teams, vector, window, sharing, .. } => {
+                    let missing = || Incomplete("a plain kernel of other blocks".into());
+                    let blocks = stream.plain_blocks(0, stream.blocks.len()).ok_or_else(missing)?;
+                    let name = |block: usize| stream.blocks[block].name.clone();
+                    return Ok(KernelPlan::Plain(PlainPlan {
+                        before: blocks.before.map(name),
+                        block: name(blocks.block),
+                        map: blocks.map.map(name),
+                        teams: *teams,
+                        vector: *vector,
+                        window: *window,
+                        in_order: stream.blocks.iter().any(|b| b.kind == BlockKind::Bound),
+                        sharing: *sharing,
+                    }));
                 }
                 StreamTerm::Tiled { plan, .. } => {
                     let plan = TiledPlan { blocks: row.blocks, plan: (**plan).clone() };

@@ -41,7 +41,10 @@ impl KernelPlan {
                 let (a, b) = (block.iters[read].extent, block.iters[write].extent);
                 up(a, p.side) * up(b, p.side) * (block.instances() / a / b)
             }),
-            KernelPlan::Plain(p) => up(block.results(), p.results()),
+            KernelPlan::Plain(p) => {
+                let block = stream.blocks[from..to].iter().find(|b| b.name == p.block);
+                block.map_or(0, |b| up(b.results(), p.results()))
+            }
             KernelPlan::Tiled(p) => stream.contraction(from, to).map_or(0, |c| p.plan.block_count(c)),
         }
     }

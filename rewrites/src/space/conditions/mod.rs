@@ -2,6 +2,7 @@
 //! that says what does not hold, with its numbers. Rules ask whether there is a refusal; whoever explains a space prints it.
 mod copies;
 mod loops;
+pub mod plain;
 mod refusal;
 mod staged;
 mod staging;

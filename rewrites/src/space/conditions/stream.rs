@@ -33,6 +33,12 @@ pub enum StreamRefusal {
     Sharing { threads: i64, block: String, why: &'static str },
     #[error("a thread has no {vector} neighbouring results of {block}: {why}")]
     Neighbours { vector: i64, block: String, why: &'static str },
+    #[error("a thread has no {results} results of {block} along {iter}: {why}")]
+    Window { results: i64, block: String, iter: String, why: &'static str },
+    #[error("{block} needs {statements} statements of a thread in a step; at most {most} are offered")]
+    Statements { block: String, statements: i64, most: i64 },
+    #[error("{block} computes each value of {before} for one result, of which there is nothing to hold")]
+    NothingHeld { block: String, before: String },
     #[error("{threads} threads with {vector} elements each leave a warp without any of a row's {columns}")]
     IdleWarp { threads: i64, vector: i64, columns: i64 },
     #[error("{threads} threads are less than a warp: such take a row's {columns} elements at once, one access of {columns} / {threads} each")]
@@ -73,7 +79,7 @@ pub enum StreamRefusal {
     TeamDivides { threads: i64, along: i64 },
     #[error(
         "{blocks} make no plain kernel: one block that no other kernel takes does, or a sum that such a block is, with the map over its \
-         elements that alone reads it"
+         elements that alone reads it, the map before it that it alone reads, or both"
     )]
     PlainFits { blocks: String },
     #[error("{blocks} are no contraction by themselves: a sum of products, and a chain of maps after it")]
@@ -133,7 +139,7 @@ pub fn flat_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
     unless(stream.fits_flat(from, to), || StreamRefusal::FlatFits { block: names(stream, from, to) })
 }
 
-/// Blocks `from..to` are taken by plain kernels only: one, or a sum and the map of its results.
+/// Blocks `from..to` are taken by plain kernels only: one, or a sum with the map of its results, the one before it, or both.
 pub fn plain_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
     unless(stream.fits_plain(from, to), || StreamRefusal::PlainFits { blocks: names(stream, from, to) })
 }
@@ -148,46 +154,6 @@ pub fn contraction_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
 pub fn pipeline(stream: &Stream, from: usize, to: usize, vector: i64) -> StreamHeld {
     let copied = stream.pipeline && stream.blocks[from..to].iter().all(|b| !b.updates);
     unless(vector == 1 || copied, || StreamRefusal::Pipeline { vector })
-}
-
-/// The loop of a sum that threads of a plain kernel share: of neighbours the innermost one, where something lies along it in memory; of
-/// others the outermost one that is long enough.
-///
-/// # Errors
-/// Why there is none.
-pub fn shared_loop(stream: &Stream, block: usize, threads: i64, lanes: bool) -> Result<usize, StreamRefusal> {
-    let refused = |why| Err(StreamRefusal::Sharing { threads, block: names(stream, block, block + 1), why });
-    let Some(b) = stream.blocks.get(block).filter(|b| b.shares && stream.holds_sum(b)) else {
-        return refused("it is no sum by one operation, of an element that its first loops name");
-    };
-    let long = |iter: &usize| b.iters[*iter].reduce && b.iters[*iter].extent >= threads;
-    let lies_along = |iter: &usize| b.reads.iter().any(|read| read.dims.last() == Some(&Some(*iter)));
-    let all = 0..b.iters.len();
-    match lanes {
-        true => match all.last().filter(long).filter(lies_along) {
-            Some(iter) => Ok(iter),
-            None => refused("its innermost loop has fewer values, or nothing lies along it in memory"),
-        },
-        false => match all.into_iter().find(long) {
-            Some(iter) => Ok(iter),
-            None => refused("none of its loops has as many values"),
-        },
-    }
-}
-
-/// A thread of a plain kernel has so many results, side by side, each of them its own sum.
-///
-/// # Errors
-/// Why it has not.
-pub fn neighbours(stream: &Stream, from: usize, to: usize, vector: i64, sharing: i64) -> StreamHeld {
-    let refused = |why| Err(StreamRefusal::Neighbours { vector, block: names(stream, from, to), why });
-    match stream.neighbours(from, to) {
-        _ if sharing > 1 => refused("threads share a sum, and have one of them"),
-        None => refused(
-            "it does not store once, along its innermost loop, what a register holds and no other block has changed",
-        ),
-        Some(iter) => vector_divides(vector, stream.blocks[from].iters[iter].extent),
-    }
 }
 
 /// A block transposes one buffer.

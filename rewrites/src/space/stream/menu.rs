@@ -17,6 +17,8 @@ pub struct StreamMenu {
     pub part_threads: Vec<i64>,
     /// Elements per access.
     pub vectors: Vec<i64>,
+    /// Results of a thread of a plain kernel along another loop than the innermost one.
+    pub windows: Vec<i64>,
     /// Unrolled steps of a flat kernel.
     pub steps: Vec<i64>,
     /// Sides of a tile.
@@ -46,6 +48,7 @@ impl Default for StreamMenu {
             threads: vec![32, 64, 128, 256, 512, 1024],
             part_threads: vec![2, 4, 8, 16],
             vectors: vec![1, 2, 4, 8],
+            windows: vec![2, 3, 4, 5, 6, 7, 8],
             steps: vec![1, 2, 4, 8],
             tiles: vec![16, 32, 64],
             tile_threads: vec![64, 128, 256, 512],

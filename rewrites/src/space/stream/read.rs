@@ -190,10 +190,19 @@ impl Buffers<'_> {
     }
 
     /// What a block computes on its way.
-    fn part(&mut self, block: &Block, order: &[usize], (value, varies, issued): (Expr, bool, Issued)) -> PartValue {
+    fn part(
+        &mut self,
+        block: &Block,
+        order: &[usize],
+        (value, varies, issued): (Expr, bool, Issued),
+        alike: Option<usize>,
+    ) -> PartValue {
         let next = self.values.len();
+        let placed = by_places(&value, block, order);
+        let used = |iter: &usize| visit::uses_var(&placed, &|v| v.0 as usize == *iter);
         PartValue {
-            number: *self.values.entry(by_places(&value, block, order)).or_insert(next),
+            iters: (0..order.len()).filter(|iter| Some(*iter) != alike && used(iter)).collect(),
+            number: *self.values.entry(placed).or_insert(next),
             converts: matches!(&value, Expr::Cast(_, of) if matches!(**of, Expr::Load(..))),
             varies,
             buffers: visit::loads(&value).iter().map(|(b, _)| self.number(*b)).collect(),
@@ -317,7 +326,8 @@ fn read_block(
     let mut issued = Issuing::of(&buffers.program.buffers, reduces, &varies);
     values.iter().for_each(|v| issued.store(v));
     let Issuing { all: issued, parts: values_of, .. } = issued;
-    let last = iters.iter().rposition(|i| !i.reduce).map(|at| block.iter_vars[order[at]].var.id);
+    let last_spatial = iters.iter().rposition(|i| !i.reduce);
+    let last = last_spatial.map(|at| block.iter_vars[order[at]].var.id);
     let uses_last = |e: &Expr| visit::uses_var(e, &|id| Some(id) == last);
     // Where a load stands under one condition for all neighbours, there is nothing to choose for each.
     let differs = |e: &Expr| match e {
@@ -358,7 +368,11 @@ fn read_block(
     let own = |v: &&Expr| visit::loads(v).iter().any(|(b, _)| block.writes.iter().any(|w| w.buffer == *b));
     let updates = block.init.is_none() && values.iter().any(own);
     let loaded = buffers.loaded(block, order, &values);
-    let parts = values_of.into_iter().map(|value| buffers.part(block, order, value)).collect();
+    let of_part = |value: (Expr, bool, Issued)| {
+        let alike = last_spatial.filter(|_| !differs(&value.0));
+        buffers.part(block, order, value, alike)
+    };
+    let parts = values_of.into_iter().map(of_part).collect();
     Ok(StreamBlock {
         name,
         kind,

@@ -346,14 +346,14 @@ impl<'a> Explorer<'a> {
 
     /// Whether the blocks that are kept, and the next one where it is `with` them, are in one kernel with others, as far as can be
     /// seen from here: they have the rows and columns of the first reduction that there is, or are the first of a contraction, or maps
-    /// over the same elements, or a sum and the map of its results.
+    /// over the same elements, or a sum with the map before it and that of its results.
     fn may_share(&self, work: usize, kept: usize, with: bool) -> bool {
         let stream = &self.works[work];
         if stream.tiled.iter().any(|t| t.from == 0 && t.to > kept) {
             return true;
         }
         // What such a map makes may go into another one.
-        if kept == 1 && stream.fits_plain(0, 2) {
+        if kept < 3 && stream.fits_plain(0, kept + 1) {
             return true;
         }
         let count = kept + usize::from(with);

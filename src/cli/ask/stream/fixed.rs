@@ -2,7 +2,9 @@
 use crate::cli::ask::decisions::{alone, freer, part, Part};
 use crate::cli::ask::{fixed, Fixes};
 use egg::Id;
-use satune_ir::term::stream::{How, KernelPlan, RowParts, RowPlace, Sharing, Step, Stream, StreamPlan, StreamTerm};
+use satune_ir::term::stream::{
+    How, KernelPlan, RowParts, RowPlace, Sharing, Step, Stream, StreamBlock, StreamPlan, StreamTerm, Streams, Window,
+};
 use satune_ir::term::{Schedule, Space};
 
 /// How a kernel runs.
@@ -28,6 +30,8 @@ pub(in crate::cli::ask) struct Kernel {
     /// Threads that share a sum of a plain kernel, and whether they are neighbours; of one thread none are.
     pub sharing: Option<(i64, bool)>,
     pub vector: Option<i64>,
+    /// Results of a thread of a plain kernel along another loop, and which; 1 where there is none.
+    pub window: Option<(i64, Option<String>)>,
     /// Unrolled steps of a flat kernel.
     pub steps: Option<i64>,
     pub tile: Option<i64>,
@@ -45,6 +49,20 @@ fn shared_by(sharing: Option<Sharing>) -> (i64, bool) {
     sharing.map_or((1, false), |s| (s.threads, s.lanes))
 }
 
+/// The results of a thread along a loop, and the loop's name.
+fn along(window: Option<Window>, block: Option<&StreamBlock>) -> (i64, Option<String>) {
+    let Some(window) = window else { return (1, None) };
+    let iter = block.and_then(|b| b.iters.get(window.iter)).map(|i| i.name.clone());
+    (window.results, iter)
+}
+
+/// Whether a window is the one that is asked for, along any loop where none is named.
+fn slides((results, named): &(i64, Option<String>), window: Option<Window>, stream: &Stream) -> bool {
+    let blocks = stream.plain_blocks(0, stream.blocks.len());
+    let (own, iter) = along(window, blocks.map(|blocks| &stream.blocks[blocks.block]));
+    own == *results && (named.is_none() || *named == iter)
+}
+
 /// Every part of a kernel, by its decision.
 const PARTS: &[Part<Kernel>] = &[
     part(&["kernel"], "blocks", |k| k.blocks = None),
@@ -54,6 +72,7 @@ const PARTS: &[Part<Kernel>] = &[
     part(&["threads"], "threads", |k| k.threads = None),
     part(&["sharing"], "sharing", |k| k.sharing = None),
     part(&["vector"], "vector", |k| k.vector = None),
+    part(&["window"], "window", |k| k.window = None),
     part(&["steps"], "steps", |k| k.steps = None),
     part(&["tile"], "tile", |k| k.tile = None),
     part(&["pad"], "tile", |k| k.pad = None),
@@ -92,7 +111,9 @@ impl Kernel {
             Some(KernelKind::Rows)
         } else if self.steps.is_some() {
             Some(KernelKind::Flat)
-        } else if self.sharing.is_some_and(|(threads, _)| threads > 1) {
+        } else if self.sharing.is_some_and(|(threads, _)| threads > 1)
+            || self.window.as_ref().is_some_and(|(results, _)| *results > 1)
+        {
             Some(KernelKind::Plain)
         } else {
             self.kind
@@ -127,9 +148,10 @@ impl Kernel {
             StreamTerm::Tile { side, .. } => same(self.tile, *side),
             StreamTerm::Wide { vector, .. } => same(self.vector, *vector),
             StreamTerm::Team { threads, .. } => same(self.threads, *threads),
-            StreamTerm::Plain { teams, vector, sharing, .. } => {
+            StreamTerm::Plain { teams, vector, window, sharing, .. } => {
                 same(self.threads, *teams)
                     && same(self.vector, *vector)
+                    && self.window.as_ref().is_none_or(|own| slides(own, *window, stream))
                     && self.sharing.is_none_or(|own| own == shared_by(*sharing))
             }
             StreamTerm::Tiled { plan, .. } => {
@@ -163,7 +185,7 @@ impl Fixed {
     }
 
     /// Every decision of a plan.
-    pub fn of(plan: &StreamPlan) -> Fixed {
+    pub fn of(plan: &StreamPlan, streams: &Streams) -> Fixed {
         let cascaded = (plan.parts > 1).then_some(plan.cascaded);
         let one = plan.kernels.len() == 1;
         let mut fixed = Fixed { parts: Some(plan.parts), cascaded, one, ..Fixed::default() };
@@ -197,6 +219,8 @@ impl Fixed {
                 KernelPlan::Plain(p) => {
                     (own.kind, own.threads, own.vector) = (Some(KernelKind::Plain), Some(p.teams), Some(p.vector));
                     own.sharing = Some(shared_by(p.sharing));
+                    let block = streams.works.iter().flat_map(|work| &work.blocks).find(|b| b.name == p.block);
+                    own.window = Some(along(p.window, block));
                 }
                 KernelPlan::Tiled(p) => {
                     (own.kind, own.threads) = (Some(KernelKind::Tiled), Some(kernel.threads()));

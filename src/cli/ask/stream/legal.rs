@@ -5,7 +5,8 @@ use super::fixed::{Fixed, Kernel, KernelKind};
 use crate::explore::limits;
 use crate::streaming::StreamProblem;
 use satune_extract::Descriptor;
-use satune_ir::term::stream::{HeldRow, How, Inlining, RowParts, Stream, Streams};
+use satune_ir::term::stream::{HeldRow, How, Inlining, RowParts, Stream, Streams, Window};
+use satune_rewrites::space::conditions::plain::*;
 use satune_rewrites::space::conditions::stream::*;
 use satune_rewrites::space::stream::{why_not_cascaded, why_not_inlined, why_not_parted, StreamCondition, StreamMenu};
 
@@ -38,12 +39,14 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
             Some((_, lanes)) => [vec![1], menu.sharing[usize::from(lanes)].clone()].concat(),
             None => Vec::new(),
         };
+        let windows = [vec![1], menu.windows.clone()].concat();
         for (value, sizes, what) in [
             (k.rows, &rows, "rows of a block"),
             (k.side_by_side, &side_by_side, "rows side by side"),
             (k.threads, &threads, "threads"),
             (k.sharing.map(|(threads, _)| threads), &sharing, "threads that share a sum"),
             (k.vector, &menu.vectors, "elements per access"),
+            (k.window.as_ref().map(|(results, _)| *results), &windows, "results along a window"),
             (k.steps, &menu.steps, "unrolled steps"),
             (k.tile, &menu.tiles, "elements along a tile's side"),
             (k.pad, &menu.pads, "elements of padding"),
@@ -206,13 +209,32 @@ fn of_kernel(
 }
 
 fn plain(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Descriptor, out: &mut Vec<String>) {
+    let Some(blocks) = stream.plain_blocks(from, to) else { return };
     let (sharing, lanes) = kernel.sharing.unwrap_or((1, false));
     if sharing > 1 {
-        ask(out, shared_loop(stream, from, sharing, lanes).map(drop));
+        ask(out, shared_loop(stream, blocks, sharing, lanes).map(drop));
     }
     if let Some(vector) = kernel.vector.filter(|vector| *vector > 1) {
         ask(out, neighbours(stream, from, to, vector, sharing));
         ask(out, vector_bytes(vector, widest_of_any(stream, from, to)));
+    }
+    let window = kernel.window.as_ref().filter(|(results, _)| *results > 1);
+    let mut along = None;
+    if let Some((results, named)) = window {
+        let offered = stream.windows(from, to);
+        let iters = &stream.blocks[blocks.block].iters;
+        let of_name = |name: &String| iters.iter().position(|i| i.name == *name);
+        let iter = named.as_ref().map_or_else(|| offered.first().copied(), of_name).unwrap_or(usize::MAX);
+        along = Some(Window { iter, results: *results });
+        ask(out, along.map_or(Ok(()), |window| window_fits(stream, blocks, &offered, window, sharing)));
+    }
+    if let (Some(vector), true) = (kernel.vector, along.is_none_or(|window| window.iter < usize::MAX)) {
+        let step = stream.plain_step(blocks, vector, along);
+        let results = vector.saturating_mul(along.map_or(1, |window| window.results));
+        let settled = kernel.window.is_some();
+        ask(out, if settled { step_fits(stream, blocks, results, &step) } else { Ok(()) });
+        let held = held_by_thread(stream, blocks, results, &step);
+        ask(out, registers_fit(held, crate::streaming::menu().held_elements));
     }
     if let Some(threads) = kernel.threads {
         ask(out, threads_fit(threads, sharing, limits(gpu).threads.into()));

@@ -23,7 +23,7 @@ impl Askable for StreamProblem {
 
     fn fixed_of(&self, plan: &Schedule) -> Result<Fixed, String> {
         match plan {
-            Schedule::Stream(plan) => Ok(Fixed::of(plan)),
+            Schedule::Stream(plan) => Ok(Fixed::of(plan, &self.streams)),
             _ => Err("the schedule is one of a product, and the program one of streaming blocks".into()),
         }
     }
@@ -41,7 +41,7 @@ impl Askable for StreamProblem {
     fn missing(&self, space: &Space<StreamTerm>, plan: &Schedule) -> Option<String> {
         // Everything that a plan says is fixed, so what is left is the plan or nothing.
         let Schedule::Stream(own) = plan else { return None };
-        let found = only(space, &Fixed::of(own));
+        let found = only(space, &Fixed::of(own, space.problem()));
         (found.as_ref() != Some(plan)).then(|| NOT_HELD.to_string())
     }
 }

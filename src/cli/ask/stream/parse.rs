@@ -5,7 +5,7 @@ use satune_ir::term::stream::{RowPlace, Streams};
 
 /// What the language knows, for help and error messages.
 pub(in crate::cli::ask) const WORDS: &str = "inline BLOCK, keep BLOCK, parts P, cascaded yes|no, kernels 1, kernel BLOCK+BLOCK, \
-[BLOCK:] as rows|flat|tile|tiled|plain, rows R, side-by-side Y, threads T, sharing N [lanes], vector V, steps U, tile S, pad P, \
+[BLOCK:] as rows|flat|tile|tiled|plain, rows R, side-by-side Y, threads T, sharing N [lanes], vector V, window W [along LOOP], steps U, tile S, pad P, \
 hold BUFFER global|shared|registers, unroll BLOCK yes|no";
 
 /// Reads a question.
@@ -49,6 +49,11 @@ fn known_block(name: &str, problem: &Streams) -> Result<String, String> {
 
 fn known_buffer(name: &str, problem: &Streams) -> Result<String, String> {
     known("buffer", name, problem.works.iter().flat_map(|v| &v.buffers).map(|b| b.name.as_str()))
+}
+
+fn known_loop(name: &str, problem: &Streams) -> Result<String, String> {
+    let iters = problem.works.iter().flat_map(|v| &v.blocks).flat_map(|b| &b.iters);
+    known("loop", name, iters.map(|i| i.name.as_str()))
 }
 
 fn read(fixed: &mut Fixed, block: Option<String>, words: &[&str], problem: &Streams) -> Result<(), String> {
@@ -102,6 +107,8 @@ fn read(fixed: &mut Fixed, block: Option<String>, words: &[&str], problem: &Stre
         (["sharing", n], _) => slot.sharing = Some((whole(n)?, false)),
         (["sharing", n, "lanes"], _) => slot.sharing = Some((whole(n)?, true)),
         (["vector", n], _) => slot.vector = Some(whole(n)?),
+        (["window", n], _) => slot.window = Some((whole(n)?, None)),
+        (["window", n, "along", iter], _) => slot.window = Some((whole(n)?, Some(known_loop(iter, problem)?))),
         (["steps", n], _) => slot.steps = Some(whole(n)?),
         (["tile", n], _) => slot.tile = Some(whole(n)?),
         (["pad", n], _) => slot.pad = Some(whole(n)?),
@@ -145,7 +152,7 @@ mod tests {
     fn every_decision_has_a_word() {
         let f = ask(
             "inline exp, keep sum, parts 1, kernels 1, kernel max+sum, max: as rows, rows 4, side-by-side 2, threads 64, vector 4, \
-             hold A shared, unroll max yes, sum: steps 2, tile 32, pad 1, sharing 64 lanes",
+             hold A shared, unroll max yes, sum: steps 2, tile 32, pad 1, window 4, sharing 64 lanes",
         )
         .unwrap();
         assert_eq!(f.inlined, [("exp".into(), true), ("sum".into(), false)]);
@@ -163,7 +170,7 @@ mod tests {
         assert_eq!(of(None).unroll, [("max".into(), true)]);
         assert_eq!(of(Some("sum")).steps, Some(2));
         assert_eq!((of(None).tile, of(None).pad), (Some(32), Some(1)));
-        assert_eq!(of(None).sharing, Some((64, true)));
+        assert_eq!((of(None).sharing, of(None).window), (Some((64, true)), Some((4, None))));
         assert_eq!(of(Some("max")).kind, Some(KernelKind::Rows));
         assert_eq!(of(Some("max")).blocks, Some(vec!["max".into(), "sum".into()]));
     }

@@ -39,6 +39,10 @@ impl Kernel {
         ];
         let mut said: Vec<String> = kind.into_iter().collect();
         said.extend(numbers.into_iter().filter_map(|(word, n)| n.map(|n| format!("{word} {n}"))));
+        said.extend(self.window.as_ref().map(|(results, iter)| {
+            let along = iter.as_ref().map_or_else(String::new, |iter| format!(" along {iter}"));
+            format!("window {results}{along}")
+        }));
         said.extend(self.sharing.map(|(n, lanes)| format!("sharing {n}{}", if lanes { " lanes" } else { "" })));
         said.extend(self.held.iter().map(|(buffer, place)| {
             let place = match place {

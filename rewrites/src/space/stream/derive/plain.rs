@@ -11,22 +11,38 @@ pub(super) struct PlainNest {
     parallel: Vec<String>,
     /// The block that adds up, and the first loop in which it does; none where its one sum begins in a register as it stands.
     sum: Option<(String, Value)>,
-    /// Results of a thread.
-    vector: i64,
+    /// Loops over the results of a thread.
+    own: usize,
     /// Threads of a block, or teams that share sums.
     teams: i64,
     /// The threads that these are.
     tag: &'static str,
 }
 
+/// Loops over the results of a thread, without a name where there is one result.
+struct OwnLoops {
+    /// Along its window.
+    window: String,
+    /// Side by side.
+    beside: String,
+}
+
 impl Writer<'_> {
     /// A sum is kept in a register, or each of a thread's in one, and stored once: the block that stores it, or the map that it goes through,
     /// has the nest; threads may share its loops. Else the loops of the block itself.
     pub(super) fn held_plainly(&mut self, plan: &PlainPlan) -> Option<PlainNest> {
-        let b = self.stream.blocks.iter().find(|b| b.name == plan.block && b.kind != BlockKind::Bound)?;
+        let stream = self.stream;
+        let named = |name: &String| stream.blocks.iter().find(|b| b.name == *name);
+        let b = named(&plan.block).filter(|b| b.kind != BlockKind::Bound)?;
         let block = self.block(&plan.block);
-        if self.stream.holds_sum(b) {
-            let map = plan.map.as_ref().and_then(|map| self.stream.blocks.iter().find(|b| b.name == *map));
+        let own = usize::from(plan.vector > 1) + usize::from(plan.window.is_some());
+        if stream.holds_sum(b) {
+            let before = plan.before.as_ref().map(|before| {
+                let before = self.block(before);
+                self.call("set_scope", [var(&before), json!(0), json!("local")]);
+                before
+            });
+            let map = plan.map.as_ref().and_then(named);
             let (written, dimensions) = match map {
                 Some(map) => {
                     self.call("set_scope", [var(&block), json!(0), json!("local")]);
@@ -39,10 +55,14 @@ impl Writer<'_> {
                 }
             };
             let mut parallel = self.loops(&written, dimensions);
-            let side_by_side = self.side_by_side(&mut parallel, plan.vector);
+            let along = plan.window.and_then(|window| match map {
+                Some(_) => Some(window.iter),
+                None => b.write.dims.iter().position(|dim| *dim == Some(window.iter)),
+            });
+            let results = self.own_loops(&mut parallel, plan, along);
             self.call("compute_at", [var(&block), var(&parallel[dimensions - 1]), json!(true)]);
-            let sum = (plan.vector > 1).then(|| self.each_step_for_all(&block, b));
-            self.vectorize(&side_by_side);
+            let sum = (own > 0).then(|| self.each_step_for_all(plan, (&block, b), (before.as_deref(), &parallel)));
+            self.each_by_itself(&results);
             let mut tag = "threadIdx.x";
             if let Some(sharing) = plan.sharing {
                 let all = self.bound("get_loops", [var(&block)], "loops");
@@ -53,7 +73,7 @@ impl Writer<'_> {
                 self.bind(&parts[1], own);
                 tag = results;
             }
-            return Some(PlainNest { block: written, parallel, sum, vector: plan.vector, teams: plan.teams, tag });
+            return Some(PlainNest { block: written, parallel, sum, own, teams: plan.teams, tag });
         }
         let loops = self.loops(&block, b.iters.len());
         let of =
@@ -64,38 +84,79 @@ impl Writer<'_> {
             self.call("reorder", order.iter().map(|l| var(l)));
         }
         let (mut parallel, sum) = (parallel, serial.first().map(|first| (block.clone(), var(first))));
-        let side_by_side = self.side_by_side(&mut parallel, plan.vector);
-        self.vectorize(&side_by_side);
-        Some(PlainNest { block, parallel, sum, vector: plan.vector, teams: plan.teams, tag: "threadIdx.x" })
+        let results = self.own_loops(&mut parallel, plan, plan.window.map(|window| window.iter));
+        self.each_by_itself(&results);
+        Some(PlainNest { block, parallel, sum, own, teams: plan.teams, tag: "threadIdx.x" })
     }
 
-    /// Takes a thread's results off the innermost of the loops that become threads: their loop, without a name where there is one.
-    fn side_by_side(&mut self, parallel: &mut [String], vector: i64) -> String {
-        match parallel.last_mut() {
-            Some(last) if vector > 1 => {
-                let parts = self.split(var(last), &[(vector, "beside")], "groups");
-                *last = parts[0].clone();
+    /// Takes a thread's results off the loops that become threads: off the innermost one, and off the one of its window, which goes inside
+    /// of all of them.
+    fn own_loops(&mut self, parallel: &mut [String], plan: &PlainPlan, along: Option<usize>) -> OwnLoops {
+        let last = parallel.len().checked_sub(1);
+        let mut take = |of: Option<usize>, results: i64, stem: &str| match of.and_then(|of| parallel.get_mut(of)) {
+            Some(all) if results > 1 => {
+                let parts = self.split(var(all), &[(results, stem)], "groups");
+                *all = parts[0].clone();
                 parts[1].clone()
             }
             _ => String::new(),
+        };
+        let window = take(along, plan.window.map_or(1, |w| w.results), "window");
+        let beside = take(last, plan.vector, "beside");
+        if let Some(along) = along {
+            let inside = parallel[along + 1..].iter().chain([&window, &beside]).filter(|name| !name.is_empty());
+            self.call("reorder", inside.map(|name| var(name)));
         }
+        OwnLoops { window, beside }
     }
 
-    /// What a thread adds up in one step for all of its results stands together, inside the loops of the sum. The block and the first of
-    /// these.
-    fn each_step_for_all(&mut self, block: &str, b: &StreamBlock) -> (String, Value) {
+    fn each_by_itself(&mut self, results: &OwnLoops) {
+        self.unroll(&results.window);
+        self.vectorize(&results.beside);
+    }
+
+    /// What a thread adds up in one step for all of its results stands together, inside the other loops of the sum, with what it computes
+    /// for that of the map before. The block and the first loop of its sum.
+    fn each_step_for_all(
+        &mut self,
+        plan: &PlainPlan,
+        (block, b): (&str, &StreamBlock),
+        (before, parallel): (Option<&str>, &[String]),
+    ) -> (String, Value) {
+        let stream = self.stream;
+        let blocks = stream.plain_of(plan);
+        let step = blocks.map(|blocks| stream.plain_step(blocks, plan.vector, plan.window)).unwrap_or_default();
         let all = self.bound("get_loops", [var(block)], "loops");
-        let (count, spatial) = (b.places.len(), b.spatial());
-        let steps: Vec<Value> = (spatial..count).map(|place| from_end(&all, count - place)).collect();
-        let beside = from_end(&all, count - b.places[spatial - 1]);
-        let first = steps[0].clone();
-        self.call("reorder", steps.into_iter().chain([beside.clone()]));
-        self.call("vectorize", [beside]);
+        let loop_of = |iter: usize| from_end(&all, b.places.len() - b.places[iter]);
+        let [outside, inside] = [step.outside, step.inside].map(|mut iters| -> Vec<Value> {
+            iters.sort_by_key(|iter| b.places[*iter]);
+            iters.into_iter().map(loop_of).collect()
+        });
+        let window = plan.window.map(|window| loop_of(window.iter));
+        let beside = (plan.vector > 1).then(|| loop_of(b.spatial() - 1));
+        let order: Vec<Value> = outside.iter().chain(&inside).chain(&window).chain(&beside).cloned().collect();
+        let first = order[0].clone();
+        self.call("reorder", order);
+        if let Some(beside) = beside {
+            self.call("vectorize", [beside]);
+        }
+        for each in window.into_iter().chain(inside) {
+            self.call("unroll", [each]);
+        }
+        if let (Some(before), Some(held)) = (before, &step.held) {
+            let around = outside.last().cloned().or_else(|| parallel.last().map(|last| var(last)));
+            self.call("compute_at", [var(before), around.unwrap_or_default(), json!(true)]);
+            let all = self.bound("get_loops", [var(before)], "loops");
+            for (at, length) in held.iter().enumerate().rev().filter(|(_, length)| **length > 1) {
+                let wide = at + 1 == held.len() && *length == plan.vector;
+                self.call(if wide { "vectorize" } else { "unroll" }, [from_end(&all, held.len() - at)]);
+            }
+        }
         (block.to_string(), first)
     }
 
     /// Binds a nest's loops to blocks and threads; where there are none, what is inside gets one.
-    pub(super) fn plain(&mut self, PlainNest { block, parallel, sum, vector, teams, tag }: PlainNest) {
+    pub(super) fn plain(&mut self, PlainNest { block, parallel, sum, own, teams, tag }: PlainNest) {
         let all = match parallel.as_slice() {
             [] => {
                 let inside = sum.as_ref().map_or_else(|| var(&block), |(_, first)| first.clone());
@@ -109,9 +170,11 @@ impl Writer<'_> {
         if let Some((block, first)) = sum {
             // A sum is begun before its loops, not in each of their iterations.
             let init = self.bound("decompose_reduction", [var(&block), first], "init");
-            if vector > 1 {
+            if own > 0 {
                 let loops = self.bound("get_loops", [var(&init)], "loops");
-                self.call("unroll", [from_end(&loops, 1)]);
+                (1..=own).for_each(|at| {
+                    self.call("unroll", [from_end(&loops, at)]);
+                });
             }
         }
     }
