@@ -5,7 +5,9 @@ use super::counts::{starts, up, KernelWork, EXCHANGE, LAP};
 use satune_ir::affine::linear::Linear;
 use satune_ir::affine::{int, value_of, Domains};
 use satune_ir::machine::{self, SECTOR};
-use satune_ir::term::stream::{BlockKind, Indexed, PartValue, PlainPlan, PlainStep, Stream, StreamBlock, StreamBuffer};
+use satune_ir::term::stream::{
+    BlockKind, Indexed, PartValue, PlainHeld, PlainPlan, PlainStep, Stream, StreamBlock, StreamBuffer,
+};
 use satune_ir::{visit, DType, Expr, Range, VarId};
 use std::collections::{HashMap, HashSet};
 
@@ -71,18 +73,15 @@ pub(super) fn work(plan: &PlainPlan, stream: &Stream, blocks: &[StreamBlock]) ->
     work.overhead = starts(warps, buffers + 1) + if laps > 1.0 { warps * laps * LAP } else { 0.0 };
     // The loads of a lap wait for L1 or L2, one lap after the other; sums of a thread do not wait for each other.
     work.chain = [1.0, laps - 1.0, 0.0, steps * f64::from(b.arithmetic + 4 * b.special).max(1.0)];
-    // Beyond those of one result: a sum for each, and what is loaded for it in the steps that are expanded.
-    let words = |loads: &[Indexed], times: i64| {
-        let bytes = loads.iter().map(|load| i64::from(stream.buffers[load.buffer].dtype.bytes()));
-        up(bytes.sum::<i64>() * times, 4)
-    };
-    work.held_registers = match before.map_or(0, |before| words(&before.loaded, threads.step.elements())) {
-        0 if threads.step.inside.is_empty() => {
-            (plan.of_thread() - 1) * (1 + words(&b.loaded, (inner as i64).min(TOGETHER as i64)))
-        }
-        // A register for each result, and what is held for a step, or for a few of its values.
-        0 => plan.of_thread() - 1 + words(&b.loaded, plan.of_thread()),
-        held => plan.of_thread() - 1 + held + words(&b.loaded, plan.vector),
+    // Beyond those of one result: a sum for each, and what is loaded for it in the steps that are expanded, or held for one.
+    let words = |buffer: usize, times: i64| up(i64::from(stream.buffers[buffer].dtype.bytes()) * times, 4);
+    work.held_registers = if plan.before.is_none() && plan.window.is_none() {
+        let bytes: i64 = b.loaded.iter().map(|load| i64::from(stream.buffers[load.buffer].dtype.bytes())).sum();
+        (plan.vector - 1) * (1 + up(bytes * (inner as i64).min(TOGETHER as i64), 4))
+    } else {
+        let held = threads.step.held.iter().map(|held| words(held.buffer, held.elements()));
+        let alone = b.loaded.iter().filter(|load| threads.held(load.buffer).is_none());
+        plan.of_thread() - 1 + held.sum::<i64>() + alone.map(|load| words(load.buffer, plan.vector)).sum::<i64>()
     };
     // Lanes of a warp halve what is left step by step; other threads exchange their parts, and read all of them.
     let each = plan.sharing.map_or(1, |s| s.threads);
@@ -151,10 +150,9 @@ impl<'a> Threads<'a> {
         self.plan.window.map_or(1, |w| w.results)
     }
 
-    /// Elements of an access to what is held of the map before: those side by side where they run as the results do.
-    fn run(&self) -> i64 {
-        let last = self.step.held.as_ref().and_then(|held| held.last().copied());
-        last.filter(|length| *length == self.plan.vector).unwrap_or(1)
+    /// What the threads hold of a buffer.
+    fn held(&self, buffer: usize) -> Option<&PlainHeld> {
+        self.step.held.iter().find(|held| held.buffer == buffer)
     }
 
     /// Values that a thread takes of an iterator that is reduced over.
@@ -219,9 +217,11 @@ impl<'a> Threads<'a> {
     /// of which it does not depend.
     fn times(&self, part: &PartValue) -> f64 {
         let b = self.block;
-        let held = |buffer: &usize| self.step.held.is_some() && self.made(*buffer);
-        if !part.buffers.is_empty() && part.buffers.iter().all(held) {
-            return self.step.elements() as f64;
+        // What is computed of one element that is held is found again.
+        if let Some(held) = part.buffers.first().and_then(|one| self.held(*one)).filter(|held| held.slides) {
+            if part.buffers.iter().all(|buffer| *buffer == held.buffer) && part.converts {
+                return held.elements() as f64;
+            }
         }
         let reduced = self.step.inside.iter().map(|iter| (*iter, b.iters[*iter].extent));
         let window = self.plan.window.map(|w| (w.iter, w.results));
@@ -232,33 +232,33 @@ impl<'a> Threads<'a> {
 
     /// The same of a value of the map before it.
     fn times_before(&self, part: &PartValue, before: &StreamBlock) -> f64 {
-        let along = before.write.dims.iter().zip(self.step.held.iter().flatten());
+        let lengths = self.held(before.write.buffer).into_iter().flat_map(|held| &held.lengths);
+        let along = before.write.dims.iter().zip(lengths);
         let used = along.filter(|(dim, _)| dim.is_some_and(|iter| part.iters.contains(&iter)));
         used.map(|(_, length)| *length as f64).product()
     }
 
-    /// Whether a map of the kernel makes a buffer that it adds up.
-    fn made(&self, buffer: usize) -> bool {
-        let before = self.plan.before.as_ref();
-        self.stream.blocks.iter().any(|b| Some(&b.name) == before && b.write.buffer == buffer)
-    }
-
     /// What is loaded from global memory: a block in the middle is looked at, for some steps, with the sectors that L1 still has. A load
-    /// that does not change in the innermost loops is made before them. What a thread computes itself is loaded for a step at once.
+    /// that does not change in the innermost loops is made before them. What is held for a step is loaded at once.
     fn loads(&self, b: &StreamBlock, [before, map]: [Option<&StreamBlock>; 2], work: &mut KernelWork) {
         let made = b.write.buffer;
-        let held = before.map(|before| before.write.buffer);
-        let own = b.loaded.iter().filter(|load| Some(load.buffer) != held);
+        let slides = |load: &&Indexed| self.held(load.buffer).is_some_and(|held| held.slides);
+        let own = b.loaded.iter().filter(|load| !slides(load));
         let of_map = map.into_iter().flat_map(|map| &map.loaded).filter(|load| load.buffer != made);
         let mut loads: Vec<Load> = own.chain(of_map).map(|load| Load::of(load, b, self)).collect();
-        let mut first: Vec<Load> =
-            before.iter().flat_map(|before| before.loaded.iter().map(|load| Load::first(load, before, self))).collect();
+        let mut held: Vec<(&PlainHeld, Fetch)> = Vec::new();
+        for of in self.step.held.iter().filter(|held| held.slides) {
+            match before.filter(|before| before.write.buffer == of.buffer) {
+                Some(before) => held.extend(before.loaded.iter().map(|load| (of, Fetch::first(load, before, self)))),
+                None => held.push((of, Fetch::copied(&b.loaded[of.load], b, self))),
+            }
+        }
         let all = self.steps(0);
         let threads = self.plan.teams * self.each;
         // What neighbours, and steps that are expanded, want of the same elements is loaded once.
         let inner = self.inner();
         let together = if !self.step.inside.is_empty() || inner as f64 <= EXPANDED { inner } else { 1 };
-        let looked = all.min(STEPS).min((THREAD_STEPS / threads / self.plan.of_thread() * self.plan.vector).max(1));
+        let looked = all.min(STEPS).min((THREAD_STEPS / threads / self.windows()).max(1));
         let looked = if self.step.inside.is_empty() { looked } else { up(looked, inner) * inner };
         let middle = up(b.results(), self.plan.results()) / 2;
         let mut l1 = L1 { size: (L1_SECTORS * threads as f64) as u64, came: HashMap::new(), count: 0 };
@@ -267,9 +267,9 @@ impl<'a> Threads<'a> {
         for step in 0..looked {
             if step % together == 0 {
                 seen.clear();
-                if let Some(before) = before {
-                    self.hold(before, (middle, step), &mut first, (&mut seen, &mut l1));
-                }
+            }
+            if step % inner == 0 {
+                held.iter_mut().for_each(|(of, fetch)| self.hold(of, (middle, step), fetch, (&mut seen, &mut l1)));
             }
             for load in loads.iter_mut().filter(|load| step % load.inside == 0) {
                 load.steps += 1;
@@ -293,54 +293,81 @@ impl<'a> Threads<'a> {
         let mut works = |lane: i64| self.at(middle, lane, 0, 0, &mut values).is_some();
         let warps = (0..threads).step_by(32).filter(|first| (*first..threads.min(first + 32)).any(&mut works));
         let of_block = warps.count().max(1) as f64;
-        for load in loads.iter().chain(&first) {
+        for load in loads.iter().chain(held.iter().map(|(_, fetch)| &fetch.load)) {
             let times = (all / load.inside) as f64 / load.steps.max(1) as f64 * self.warps() / of_block;
             work.cached_sectors += load.cached * times;
             work.global(load.touched.times(times), false);
         }
     }
 
-    /// What is loaded of a map before the sum for a step: all of what is held, by runs of it.
+    /// What is loaded for a step of what a thread holds, by runs of it.
     fn hold(
         &self,
-        before: &StreamBlock,
+        held: &PlainHeld,
         (thread_block, step): (i64, i64),
-        loads: &mut [Load],
+        Fetch { load, dims }: &mut Fetch,
         (seen, l1): (&mut Seen, &mut L1),
     ) {
-        let Some(held) = &self.step.held else { return };
-        let Some(of) = self.block.loaded.iter().find(|load| load.buffer == before.write.buffer) else { return };
-        let (threads, run) = (self.plan.teams * self.each, self.run());
+        let threads = self.plan.teams * self.each;
+        let run = held.lengths.last().copied().filter(|length| *length == self.plan.vector).unwrap_or(1);
         let mut values = vec![0; self.block.iters.len()];
-        let mut own = vec![0; before.iters.len()];
-        for load in loads {
-            load.steps += 1;
-            for from in (0..threads).step_by(32) {
-                let lanes = from..(from + 32).min(threads);
-                // Where each lane's elements begin.
-                let begins: Vec<Vec<i64>> = lanes
-                    .filter_map(|lane| {
-                        self.at(thread_block, lane, 0, step, &mut values)?;
-                        let known = |index| value_of(index, &|v| values.get(v.0 as usize).copied());
-                        of.index.iter().map(known).collect()
-                    })
-                    .collect();
-                for number in (0..self.step.elements()).step_by(run as usize) {
-                    let mut at = |begin: &[i64], number: i64| {
-                        let mut left = number;
-                        for ((dim, length), begin) in before.write.dims.iter().zip(held).zip(begin).rev() {
-                            if let Some(iter) = dim {
-                                own[*iter] = begin + left % length;
-                            }
-                            left /= length;
-                        }
-                        load.place.at(&own)
+        let mut own = vec![0; dims.iter().flatten().max().map_or(0, |most| most + 1)];
+        load.steps += 1;
+        for from in (0..threads).step_by(32) {
+            let lanes = from..(from + 32).min(threads);
+            // Where each lane's elements begin.
+            let begins: Vec<Vec<i64>> = lanes
+                .filter_map(|lane| {
+                    self.at(thread_block, lane, 0, step, &mut values)?;
+                    let known = |(index, first): (&Expr, &i64)| {
+                        value_of(index, &|v| values.get(v.0 as usize).copied()).map(|at| at + first)
                     };
-                    let wanted: Vec<Vec<i64>> =
-                        begins.iter().map(|begin| (number..number + run).map(|n| at(begin, n)).collect()).collect();
-                    load.access(&wanted, seen, l1);
-                }
+                    self.block.loaded[held.load].index.iter().zip(&held.first).map(known).collect()
+                })
+                .collect();
+            for number in (0..held.elements()).step_by(run as usize) {
+                let mut at = |begin: &[i64], number: i64| {
+                    let mut left = number;
+                    for ((dim, length), begin) in dims.iter().zip(&held.lengths).zip(begin).rev() {
+                        if let Some(iter) = dim {
+                            own[*iter] = begin + left % length;
+                        }
+                        left /= length;
+                    }
+                    load.place.at(&own)
+                };
+                let wanted: Vec<Vec<i64>> =
+                    begins.iter().map(|begin| (number..number + run).map(|n| at(begin, n)).collect()).collect();
+                load.access(&wanted, seen, l1);
             }
+        }
+    }
+}
+
+/// How what a thread holds is loaded: at which place for the element at an index.
+struct Fetch {
+    load: Load,
+    /// Number of what each dimension of the index is for the load's place.
+    dims: Vec<Option<usize>>,
+}
+
+impl Fetch {
+    /// For the map before: by its iterators.
+    fn first(load: &Indexed, before: &StreamBlock, threads: &Threads<'_>) -> Fetch {
+        let place = Place::of(load, &threads.stream.buffers[load.buffer], before);
+        Fetch { load: Load::by(load, place, threads, threads.inner()), dims: before.write.dims.clone() }
+    }
+
+    /// For a copy: by the dimensions of the buffer.
+    fn copied(load: &Indexed, b: &StreamBlock, threads: &Threads<'_>) -> Fetch {
+        let buffer = &threads.stream.buffers[load.buffer];
+        let mut place = Place::of(load, buffer, b);
+        let strides =
+            (0..buffer.dims.len()).map(|d| buffer.dims[d + 1..].iter().fold(1, |n: i64, e| n.saturating_mul(*e)));
+        place.linear = (strides.collect(), 0);
+        Fetch {
+            load: Load::by(load, place, threads, threads.inner()),
+            dims: (0..buffer.dims.len()).map(Some).collect(),
         }
     }
 }
@@ -374,19 +401,14 @@ impl Load {
     /// A load of a block whose threads these are.
     fn of(load: &Indexed, b: &StreamBlock, threads: &Threads<'_>) -> Load {
         let used = threads.serial.iter().rposition(|iter| moved_by(load, *iter)).map_or(0, |last| last + 1);
-        Load::by(load, b, threads, threads.steps(used).max(1))
+        let place = Place::of(load, &threads.stream.buffers[load.buffer], b);
+        Load::by(load, place, threads, threads.steps(used).max(1))
     }
 
-    /// A load of a map that is computed for a step.
-    fn first(load: &Indexed, b: &StreamBlock, threads: &Threads<'_>) -> Load {
-        Load::by(load, b, threads, threads.steps(threads.step.outside.len()).max(1))
-    }
-
-    fn by(load: &Indexed, b: &StreamBlock, threads: &Threads<'_>, inside: i64) -> Load {
-        let buffer = &threads.stream.buffers[load.buffer];
+    fn by(load: &Indexed, place: Place, threads: &Threads<'_>, inside: i64) -> Load {
         Load {
-            place: Place::of(load, buffer, b),
-            bytes: i64::from(buffer.dtype.bytes()),
+            place,
+            bytes: i64::from(threads.stream.buffers[load.buffer].dtype.bytes()),
             inside,
             chosen: load.chosen,
             slides: threads.plan.window.is_some_and(|window| moved_by(load, window.iter)),

@@ -18,7 +18,7 @@ pub use super::schedule::{
     FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Sharing, StreamPlan, TilePlan, TiledPlan, Window,
 };
 pub use language::StreamTerm;
-pub use plain::{PlainBlocks, PlainStep};
+pub use plain::{PlainBlocks, PlainHeld, PlainStep};
 pub use problem::{
     Access, AccessForm, BlockKind, HeldRow, Indexed, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer,
     StreamIter, Tiled,

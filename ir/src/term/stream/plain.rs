@@ -16,26 +16,45 @@ pub struct PlainBlocks {
     pub map: Option<usize>,
 }
 
-/// What a thread with several results adds up in a step.
+/// What a thread with several results does in a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlainStep {
-    /// Iterators that are reduced over within the step: along them windows overlap, or what lies side by side.
+    /// Iterators that are reduced over within the step, from the outside in: along them windows overlap, or what lies side by side.
     pub inside: Vec<usize>,
     /// The other ones, around it.
     pub outside: Vec<usize>,
-    /// What is held of the map before it: elements along each dimension of its result. None where there is no such map.
-    pub held: Option<Vec<i64>>,
+    /// What is held in registers.
+    pub held: Vec<PlainHeld>,
+}
+
+/// What a thread holds of a buffer in registers: of the map before, or copied, so that it is loaded once for all results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlainHeld {
+    /// Number of the buffer.
+    pub buffer: usize,
+    /// Number of a load of it among those of the block.
+    pub load: usize,
+    /// Along each dimension, where what is held begins, from where that load has the first result's.
+    pub first: Vec<i64>,
+    /// Elements along each dimension.
+    pub lengths: Vec<i64>,
+    /// Whether it is another one for each result along the window, or of the map before; else the same for all of them.
+    pub slides: bool,
+    /// How many of the loops inside the step it is loaded in.
+    pub inside: usize,
+}
+
+impl PlainHeld {
+    /// How many elements these are.
+    pub fn elements(&self) -> i64 {
+        self.lengths.iter().fold(1, |all, length| all.saturating_mul(*length))
+    }
 }
 
 impl PlainStep {
     /// Multiply-adds, or whatever is added up, for so many results.
     pub fn statements(&self, block: &StreamBlock, results: i64) -> i64 {
         self.inside.iter().fold(results, |all, iter| all.saturating_mul(block.iters[*iter].extent))
-    }
-
-    /// Elements that are held of the map before.
-    pub fn elements(&self) -> i64 {
-        self.held.iter().flatten().fold(i64::from(self.held.is_some()), |all, length| all.saturating_mul(*length))
     }
 }
 
@@ -105,12 +124,14 @@ impl Stream {
         (0..last).filter(along).collect()
     }
 
-    /// What a thread with so many results side by side, and along a window, adds up in a step.
+    /// What a thread with so many results side by side, and along a window, does in a step.
     pub fn plain_step(&self, blocks: PlainBlocks, vector: i64, window: Option<Window>) -> PlainStep {
         let block = &self.blocks[blocks.block];
         let made = blocks.before.map(|before| self.blocks[before].write.buffer);
+        let mut around: Vec<usize> = reduced(block).collect();
+        around.sort_by_key(|iter| block.places[*iter]);
         if made.is_none() && window.is_none() {
-            return PlainStep { outside: reduced(block).collect(), ..PlainStep::default() };
+            return PlainStep { outside: around, ..PlainStep::default() };
         }
         let last = block.spatial().saturating_sub(1);
         let several: Vec<usize> = (vector > 1).then_some(last).into_iter().chain(window.map(|w| w.iter)).collect();
@@ -119,29 +140,65 @@ impl Stream {
             let both = |index: &Expr| uses(index, *iter) && several.iter().any(|own| uses(index, *own));
             block.loaded.iter().filter(of).flat_map(|load| &load.index).any(both)
         };
-        let (inside, outside): (Vec<usize>, Vec<usize>) = reduced(block).partition(together);
-        let values = |iter: usize| match window {
-            Some(window) if window.iter == iter => window.results,
-            _ if iter == last => vector,
-            _ if inside.contains(&iter) => block.iters[iter].extent,
-            _ => 1,
-        };
-        let length = |index: &Expr| {
-            let steps = linear(index, block).unwrap_or_default();
-            1 + steps.into_iter().map(|(iter, step)| step.saturating_mul(values(iter) - 1)).sum::<i64>()
-        };
-        let held = block.loaded.iter().find(|load| made == Some(load.buffer));
-        let held = held.map(|load| load.index.iter().map(length).collect());
+        let (inside, outside): (Vec<usize>, Vec<usize>) = around.into_iter().partition(together);
+        let held = (0..block.loaded.len()).filter_map(|load| {
+            let values = |slides: bool, iter: usize| match window {
+                Some(window) if window.iter == iter => window.results,
+                _ if iter == last => vector,
+                _ if slides && inside.contains(&iter) => block.iters[iter].extent,
+                _ => 1,
+            };
+            let buffer = block.loaded[load].buffer;
+            let of_map = made == Some(buffer);
+            let moved = |iter: usize| block.loaded[load].index.iter().any(|index| uses(index, iter));
+            let slides = of_map || window.is_some_and(|window| moved(window.iter));
+            if !of_map && (window.is_none() || block.reads.iter().filter(|read| read.buffer == buffer).count() != 1) {
+                return None;
+            }
+            let (first, lengths) = self.extent_of(block, load, &|iter| values(slides, iter))?;
+            let inside = if slides { 0 } else { inside.iter().rposition(|iter| moved(*iter)).map_or(0, |at| at + 1) };
+            Some(PlainHeld { buffer, load, first, lengths, slides, inside })
+        });
+        let held = held.collect();
         PlainStep { inside, outside, held }
     }
 
-    /// Whether a sum alone reads a map that comes before it, at one place for each thing that it adds up, so that a thread may compute what
-    /// it needs of it itself. The two end at `to`.
+    /// All that a block loads of a buffer for so many values of its iterators, of which a load is the first one: where it begins, from where
+    /// that load has the first, and how long it is along each dimension. None where another load comes before, or where some load is decided
+    /// on by a condition, has indices that are no sums of iterators, or moves otherwise.
+    fn extent_of(
+        &self,
+        block: &StreamBlock,
+        load: usize,
+        values: &dyn Fn(usize) -> i64,
+    ) -> Option<(Vec<i64>, Vec<i64>)> {
+        let own = &block.loaded[load];
+        let all = || block.loaded.iter().enumerate().filter(|(_, other)| other.buffer == own.buffer);
+        if all().any(|(at, other)| at < load || other.chosen) {
+            return None;
+        }
+        let of_dimension = |d: usize| {
+            let (steps, start) = linear(&own.index[d], block)?;
+            let mut ends = (0, 0);
+            for (_, other) in all() {
+                let (others, at) = linear(&other.index[d], block)?;
+                if others != steps {
+                    return None;
+                }
+                ends = (ends.0.min(at - start), ends.1.max(at - start));
+            }
+            let moved = steps.into_iter().map(|(iter, step)| step.saturating_mul(values(iter) - 1));
+            Some((ends.0, 1 + ends.1 - ends.0 + moved.sum::<i64>()))
+        };
+        (0..own.index.len()).map(of_dimension).collect::<Option<Vec<_>>>().map(|all| all.into_iter().unzip())
+    }
+
+    /// Whether a sum alone reads a map that comes before it, at places that its iterators tell, so that a thread may compute what it needs of
+    /// it itself. The two end at `to`.
     fn feeds(&self, first: &StreamBlock, sum: &StreamBlock, to: usize) -> bool {
         let made = first.write.buffer;
         let in_order = first.write.dims.iter().flatten().copied().eq(0..first.iters.len());
-        let mut loads = sum.loaded.iter().filter(|load| load.buffer == made);
-        let known = |load: &Indexed| !load.chosen && load.index.iter().all(|index| linear(index, sum).is_some());
+        let known = |load: usize| self.extent_of(sum, load, &|_| 1).is_some();
         matches!(first.kind, BlockKind::Map | BlockKind::Other)
             && sum.kind == BlockKind::Other
             && self.holds_sum(sum)
@@ -153,8 +210,7 @@ impl Stream {
             && in_order
             && first.places.is_sorted()
             && !self.outlives(made, to)
-            && loads.next().is_some_and(known)
-            && loads.next().is_none()
+            && sum.loaded.iter().position(|load| load.buffer == made).is_some_and(known)
             && sum.write.buffer != made
     }
 
@@ -189,8 +245,11 @@ fn uses(index: &Expr, iter: usize) -> bool {
     visit::uses_var(index, &|v| v.0 as usize == iter)
 }
 
+/// Iterators, and by how much each of them moves an index, in their order; and where it begins.
+type Steps = (Vec<(usize, i64)>, i64);
+
 /// An index as a sum of iterators, each times a positive number, and of a constant; `None` where it is none.
-fn linear(index: &Expr, block: &StreamBlock) -> Option<Vec<(usize, i64)>> {
+fn linear(index: &Expr, block: &StreamBlock) -> Option<Steps> {
     let range = |extent: i64| Range { min: int(0, DType::I32), extent: int(extent, DType::I32) };
     let domains: Domains = block.iters.iter().enumerate().map(|(i, it)| (VarId(i as u32), range(it.extent))).collect();
     let form = Linear::of(index, &domains)?;
@@ -198,5 +257,7 @@ fn linear(index: &Expr, block: &StreamBlock) -> Option<Vec<(usize, i64)>> {
         Expr::Var(v) if *step > 0 => Some((v.id.0 as usize, *step)),
         _ => None,
     };
-    form.terms().iter().map(of).collect()
+    let mut steps = form.terms().iter().map(of).collect::<Option<Vec<_>>>()?;
+    steps.sort_unstable();
+    Some((steps, form.offset()))
 }

@@ -1,6 +1,6 @@
 //! The side conditions of the rule for plain kernels, and what else it offers no schedule for.
 use super::stream::{names, vector_divides, StreamHeld, StreamRefusal};
-use satune_ir::term::stream::{PlainBlocks, PlainStep, Stream, Window};
+use satune_ir::term::stream::{PlainBlocks, PlainHeld, PlainStep, Stream, Window};
 
 /// Most statements of a thread in a step of a sum: they are expanded.
 const STATEMENTS: i64 = 1024;
@@ -97,12 +97,12 @@ pub fn step_fits(stream: &Stream, blocks: PlainBlocks, results: i64, step: &Plai
     })
 }
 
-/// Registers of a thread for so many results, and for what it holds of the map before.
-pub fn held_by_thread(stream: &Stream, blocks: PlainBlocks, results: i64, step: &PlainStep) -> i64 {
+/// Registers of a thread for so many results, and for what it holds in a step.
+pub fn held_by_thread(stream: &Stream, results: i64, step: &PlainStep) -> i64 {
     // Elements of fewer than four bytes share registers.
-    let words = blocks.before.map_or(0, |before| {
-        let bytes = stream.buffers[stream.blocks[before].write.buffer].dtype.bytes();
-        step.elements().saturating_mul(i64::from(bytes)).saturating_add(3) / 4
-    });
-    words.saturating_add(results)
+    let words = |held: &PlainHeld| {
+        let bytes = i64::from(stream.buffers[held.buffer].dtype.bytes());
+        held.elements().saturating_mul(bytes).saturating_add(3) / 4
+    };
+    step.held.iter().map(words).fold(results, i64::saturating_add)
 }

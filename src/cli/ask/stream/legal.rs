@@ -233,7 +233,7 @@ fn plain(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Des
         let results = vector.saturating_mul(along.map_or(1, |window| window.results));
         let settled = kernel.window.is_some();
         ask(out, if settled { step_fits(stream, blocks, results, &step) } else { Ok(()) });
-        let held = held_by_thread(stream, blocks, results, &step);
+        let held = held_by_thread(stream, results, &step);
         ask(out, registers_fit(held, crate::streaming::menu().held_elements));
     }
     if let Some(threads) = kernel.threads {

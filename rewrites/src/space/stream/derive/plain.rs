@@ -1,6 +1,6 @@
 //! The calls of a plain kernel.
 use super::{from_end, var, TraceWriter, Writer};
-use satune_ir::term::stream::{BlockKind, PlainPlan, StreamBlock};
+use satune_ir::term::stream::{BlockKind, PlainHeld, PlainPlan, PlainStep, StreamBlock};
 use serde_json::{json, Value};
 
 /// The nest of a plain kernel, which has no threads yet.
@@ -27,6 +27,13 @@ struct OwnLoops {
     beside: String,
 }
 
+/// Of the outermost loop with several values each block says where it is alike: loops of one value around it stay as they are.
+fn without_units(parallel: &mut Vec<String>, extents: &[i64], plan: &PlainPlan, along: Option<usize>) {
+    let own = |at: usize| plan.window.filter(|_| along == Some(at)).map_or(1, |window| window.results);
+    let units = extents.iter().enumerate().take_while(|(at, extent)| **extent == own(*at)).count();
+    parallel.drain(..units.min(parallel.len().saturating_sub(1)));
+}
+
 impl Writer<'_> {
     /// A sum is kept in a register, or each of a thread's in one, and stored once: the block that stores it, or the map that it goes through,
     /// has the nest; threads may share its loops. Else the loops of the block itself.
@@ -37,23 +44,20 @@ impl Writer<'_> {
         let block = self.block(&plan.block);
         let own = usize::from(plan.vector > 1) + usize::from(plan.window.is_some());
         if stream.holds_sum(b) {
-            let before = plan.before.as_ref().map(|before| {
-                let before = self.block(before);
-                self.call("set_scope", [var(&before), json!(0), json!("local")]);
-                before
-            });
+            let held = self.held_in_registers(plan, (&block, b));
             let map = plan.map.as_ref().and_then(named);
-            let (written, dimensions) = match map {
+            let (written, extents): (String, Vec<i64>) = match map {
                 Some(map) => {
                     self.call("set_scope", [var(&block), json!(0), json!("local")]);
-                    (self.block(&map.name), map.iters.len())
+                    (self.block(&map.name), map.iters.iter().map(|i| i.extent).collect())
                 }
                 // The copy has a loop per dimension of the buffer, those of one element too.
                 None => {
                     let written = self.bound("cache_write", [var(&block), json!(0), json!("local")], "written");
-                    (written, b.write.dims.len() - usize::from(b.write.split.is_some()))
+                    (written, b.write.reach(&|i| b.iters[i].extent))
                 }
             };
+            let dimensions = extents.len();
             let mut parallel = self.loops(&written, dimensions);
             let along = plan.window.and_then(|window| match map {
                 Some(_) => Some(window.iter),
@@ -61,7 +65,7 @@ impl Writer<'_> {
             });
             let results = self.own_loops(&mut parallel, plan, along);
             self.call("compute_at", [var(&block), var(&parallel[dimensions - 1]), json!(true)]);
-            let sum = (own > 0).then(|| self.each_step_for_all(plan, (&block, b), (before.as_deref(), &parallel)));
+            let sum = (own > 0).then(|| self.each_step_for_all(plan, (&block, b), (&held, &parallel)));
             self.each_by_itself(&results);
             let mut tag = "threadIdx.x";
             if let Some(sharing) = plan.sharing {
@@ -72,6 +76,9 @@ impl Writer<'_> {
                     if sharing.lanes { ("threadIdx.x", "threadIdx.y") } else { ("threadIdx.y", "threadIdx.x") };
                 self.bind(&parts[1], own);
                 tag = results;
+            }
+            if !held.is_empty() {
+                without_units(&mut parallel, &extents, plan, along);
             }
             return Some(PlainNest { block: written, parallel, sum, own, teams: plan.teams, tag });
         }
@@ -84,8 +91,15 @@ impl Writer<'_> {
             self.call("reorder", order.iter().map(|l| var(l)));
         }
         let (mut parallel, sum) = (parallel, serial.first().map(|first| (block.clone(), var(first))));
+        let held = self.held_in_registers(plan, (&block, b));
         let results = self.own_loops(&mut parallel, plan, plan.window.map(|window| window.iter));
         self.each_by_itself(&results);
+        let around = parallel.last().map(|last| var(last)).unwrap_or_default();
+        self.hold(&held, &[around], plan.vector);
+        if !held.is_empty() {
+            let extents: Vec<i64> = b.iters.iter().map(|i| i.extent).collect();
+            without_units(&mut parallel, &extents, plan, plan.window.map(|window| window.iter));
+        }
         Some(PlainNest { block, parallel, sum, own, teams: plan.teams, tag: "threadIdx.x" })
     }
 
@@ -115,23 +129,43 @@ impl Writer<'_> {
         self.vectorize(&results.beside);
     }
 
-    /// What a thread adds up in one step for all of its results stands together, inside the other loops of the sum, with what it computes
-    /// for that of the map before. The block and the first loop of its sum.
+    fn step_of(&self, plan: &PlainPlan) -> PlainStep {
+        let blocks = self.stream.plain_of(plan);
+        blocks.map(|blocks| self.stream.plain_step(blocks, plan.vector, plan.window)).unwrap_or_default()
+    }
+
+    /// The blocks that make what a thread holds in a step: the map before, or copies of what the block reads.
+    fn held_in_registers(&mut self, plan: &PlainPlan, (block, b): (&str, &StreamBlock)) -> Vec<(String, PlainHeld)> {
+        let stream = self.stream;
+        let named = |name: &&String| stream.blocks.iter().find(|b| b.name == **name);
+        let before = plan.before.as_ref().filter(|_| stream.holds_sum(b));
+        let of_map = before.as_ref().and_then(named).map(|before| before.write.buffer);
+        let mut out = Vec::new();
+        for held in self.step_of(plan).held {
+            if let Some(before) = before.filter(|_| of_map == Some(held.buffer)) {
+                let before = self.block(before);
+                self.call("set_scope", [var(&before), json!(0), json!("local")]);
+                out.push((before, held));
+            } else if let Some(read) = b.reads.iter().position(|read| read.buffer == held.buffer) {
+                out.push((self.copy_for((block, read), [block], "local", "held"), held));
+            }
+        }
+        out
+    }
+
+    /// What a thread adds up in one step for all of its results stands together, inside the other loops of the sum, with what it holds for
+    /// that. The block and the first loop of its sum.
     fn each_step_for_all(
         &mut self,
         plan: &PlainPlan,
         (block, b): (&str, &StreamBlock),
-        (before, parallel): (Option<&str>, &[String]),
+        (held, parallel): (&[(String, PlainHeld)], &[String]),
     ) -> (String, Value) {
-        let stream = self.stream;
-        let blocks = stream.plain_of(plan);
-        let step = blocks.map(|blocks| stream.plain_step(blocks, plan.vector, plan.window)).unwrap_or_default();
+        let step = self.step_of(plan);
         let all = self.bound("get_loops", [var(block)], "loops");
         let loop_of = |iter: usize| from_end(&all, b.places.len() - b.places[iter]);
-        let [outside, inside] = [step.outside, step.inside].map(|mut iters| -> Vec<Value> {
-            iters.sort_by_key(|iter| b.places[*iter]);
-            iters.into_iter().map(loop_of).collect()
-        });
+        let [outside, inside] =
+            [step.outside, step.inside].map(|iters| iters.into_iter().map(loop_of).collect::<Vec<Value>>());
         let window = plan.window.map(|window| loop_of(window.iter));
         let beside = (plan.vector > 1).then(|| loop_of(b.spatial() - 1));
         let order: Vec<Value> = outside.iter().chain(&inside).chain(&window).chain(&beside).cloned().collect();
@@ -140,19 +174,30 @@ impl Writer<'_> {
         if let Some(beside) = beside {
             self.call("vectorize", [beside]);
         }
-        for each in window.into_iter().chain(inside) {
-            self.call("unroll", [each]);
+        for each in window.iter().chain(&inside) {
+            self.call("unroll", [each.clone()]);
         }
-        if let (Some(before), Some(held)) = (before, &step.held) {
-            let around = outside.last().cloned().or_else(|| parallel.last().map(|last| var(last)));
-            self.call("compute_at", [var(before), around.unwrap_or_default(), json!(true)]);
-            let all = self.bound("get_loops", [var(before)], "loops");
-            for (at, length) in held.iter().enumerate().rev().filter(|(_, length)| **length > 1) {
-                let wide = at + 1 == held.len() && *length == plan.vector;
-                self.call(if wide { "vectorize" } else { "unroll" }, [from_end(&all, held.len() - at)]);
+        let around = outside.last().cloned().or_else(|| parallel.last().map(|last| var(last))).unwrap_or_default();
+        self.hold(held, &[vec![around], inside].concat(), plan.vector);
+        (block.to_string(), first)
+    }
+
+    /// Puts what makes what a thread holds under loops: each under as many of the inner ones as it says.
+    fn hold(&mut self, held: &[(String, PlainHeld)], loops: &[Value], vector: i64) {
+        for (maker, held) in held {
+            self.call("compute_at", [var(maker), loops[held.inside].clone(), json!(true)]);
+            let count = held.lengths.len();
+            let several = held.lengths.iter().enumerate().rev().filter(|(_, length)| **length > 1);
+            let several: Vec<(usize, i64)> = several.map(|(at, length)| (at, *length)).collect();
+            if several.is_empty() {
+                continue;
+            }
+            let all = self.bound("get_loops", [var(maker)], "loops");
+            for (at, length) in several {
+                let wide = at + 1 == count && length == vector;
+                self.call(if wide { "vectorize" } else { "unroll" }, [from_end(&all, count - at)]);
             }
         }
-        (block.to_string(), first)
     }
 
     /// Binds a nest's loops to blocks and threads; where there are none, what is inside gets one.

@@ -72,7 +72,7 @@ impl Rule<StreamTerm> for Plain {
                     if fits.and_then(|()| step_fits(stream, blocks, results, &step)).is_err() {
                         continue;
                     }
-                    let held = held_by_thread(stream, blocks, results, &step);
+                    let held = held_by_thread(stream, results, &step);
                     let held = registers_fit(held, engine.menu.held_elements);
                     if !engine.holds(StreamCondition::RegistersFit, held) {
                         continue;
