@@ -32,6 +32,19 @@ pub fn sum(name: &str, axes: &[(char, i64)], [to, init, value]: [&str; 3]) -> St
     )
 }
 
+/// A map: its axes, what it writes, and the value.
+fn map(name: &str, axes: &[i64], [to, value]: [&str; 2]) -> String {
+    let list = |of: &dyn Fn(usize) -> String| (0..axes.len()).map(of).collect::<Vec<_>>().join(", ");
+    format!(
+        "for {} in T.grid({}):\n    with T.sblock(\"{name}\"):\n        {} = T.axis.remap(\"{}\", [{}])\n        {to} = {value}\n",
+        list(&|i| format!("i{i}")),
+        list(&|i| axes[i].to_string()),
+        list(&|i| format!("v{i}")),
+        "S".repeat(axes.len()),
+        list(&|i| format!("i{i}")),
+    )
+}
+
 /// Sums over what lies across and along memory, at indices from data, and over packed weights.
 fn programs(rng: &mut StdRng) -> Vec<(&'static str, String)> {
     let mut any = |list: &[i64]| *list.choose(rng).unwrap();
@@ -136,17 +149,6 @@ fn threads_share_sums() {
 fn threads_have_several_results() {
     let mut rng = StdRng::seed_from_u64(seed());
     let [h, w, c] = [5, 7, 8].map(|n| n + n % 2 * rng.gen_range(0..3));
-    let map = |name: &str, axes: &[i64], [to, value]: [&str; 2]| {
-        let list = |of: &dyn Fn(usize) -> String| (0..axes.len()).map(of).collect::<Vec<_>>().join(", ");
-        format!(
-            "for {} in T.grid({}):\n    with T.sblock(\"{name}\"):\n        {} = T.axis.remap(\"{}\", [{}])\n        {to} = {value}\n",
-            list(&|i| format!("i{i}")),
-            list(&|i| axes[i].to_string()),
-            list(&|i| format!("v{i}")),
-            "S".repeat(axes.len()),
-            list(&|i| format!("i{i}")),
-        )
-    };
     let [ph, pw] = [h + 2, w + 2];
     let window = [('S', 2), ('S', h), ('S', w), ('S', c), ('R', 3), ('R', 3)];
     let padded = format!(
@@ -195,6 +197,119 @@ fn threads_have_several_results() {
         let several = |node: &StreamTerm| !matches!(node, StreamTerm::Plain { vector: 1, .. });
         let plans = sampled_are_right(what, &script(&params, &body), &several, &mut rng);
         assert!(plans.iter().any(|plan| plan.vector > 1), "{what}: {plans:?}");
+    }
+}
+
+/// Sums over windows that slide along two loops or one, with a padding, a map before and one after, a stride, holes; and maps of neighbours.
+fn windows(rng: &mut StdRng) -> Vec<(&'static str, String)> {
+    let n = rng.gen_range(1..3);
+    let [h, w, c] = [6, 12, 8].map(|extent| extent + rng.gen_range(0..2) * 2);
+    let [ph, pw] = [h + 2, w + 2];
+    let inside = format!("1 <= v1 and v1 < {} and 1 <= v2 and v2 < {}", h + 1, w + 1);
+    let (long, kernel) = (24 + 4 * rng.gen_range(0..3), rng.gen_range(2..6));
+    vec![
+        (
+            "channels last, with a padding and a map of the sums",
+            script(
+                &format!("A: {n}, {h}, {w}, {c} float16; W: 3, 3, {c} float16; Y: {n}, {h}, {w}, {c} float16"),
+                &(format!("P = T.sblock_alloc_buffer(({n}, {ph}, {pw}, {c}), \"float16\")\nS = T.sblock_alloc_buffer(({n}, {h}, {w}, {c}), \"float32\")\n")
+                    + &map("P", &[n, ph, pw, c], ["P[v0, v1, v2, v3]", &format!("T.if_then_else({inside}, A[v0, v1 - 1, v2 - 1, v3], T.float16(0))")])
+                    + &sum(
+                        "S",
+                        &[('S', n), ('S', h), ('S', w), ('S', c), ('R', 3), ('R', 3)],
+                        [
+                            "S[v0, v1, v2, v3]",
+                            "T.float32(0)",
+                            "SUM + T.Cast(\"float32\", P[v0, v1 + v4, v2 + v5, v3]) * T.Cast(\"float32\", W[v4, v5, v3])",
+                        ],
+                    )
+                    + &map("Y", &[n, h, w, c], ["Y[v0, v1, v2, v3]", "T.Cast(\"float16\", T.max(S[v0, v1, v2, v3], T.float32(0)))"])),
+            ),
+        ),
+        (
+            "channels first, with a padding",
+            script(
+                &format!("A: {n}, {h}, {w} float32; W: {n}, 3, 3 float32; Y: {n}, {h}, {w} float32"),
+                &(format!("P = T.sblock_alloc_buffer(({n}, {ph}, {pw}), \"float32\")\n")
+                    + &map("P", &[n, ph, pw], ["P[v0, v1, v2]", &format!("T.if_then_else({inside}, A[v0, v1 - 1, v2 - 1], T.float32(0))")])
+                    + &sum(
+                        "Y",
+                        &[('S', n), ('S', h), ('S', w), ('R', 3), ('R', 3)],
+                        ["Y[v0, v1, v2]", "T.float32(0)", "SUM + P[v0, v1 + v3, v2 + v4] * W[v0, v3, v4]"],
+                    )),
+            ),
+        ),
+        (
+            "the largest of windows with a stride",
+            script(
+                &format!("A: {}, {}, {c} float16; Y: {h}, {w}, {c} float16", 2 * h + 1, 2 * w + 1),
+                &sum(
+                    "Y",
+                    &[('S', h), ('S', w), ('S', c), ('R', 3), ('R', 3)],
+                    ["Y[v0, v1, v2]", "T.float16(-1000)", "T.max(SUM, A[v0 * 2 + v3, v1 * 2 + v4, v2])"],
+                ),
+            ),
+        ),
+        (
+            "the past of a sequence, gated",
+            script(
+                &format!("A: {long}, {c} float32; W: {kernel}, {c} float32; Y: {long}, {c} float32"),
+                &(format!("P = T.sblock_alloc_buffer(({}, {c}), \"float32\")\nS = T.sblock_alloc_buffer(({long}, {c}), \"float32\")\n", long + kernel - 1)
+                    + &map("P", &[long + kernel - 1, c], ["P[v0, v1]", &format!("T.if_then_else({} <= v0, A[v0 - {}, v1], T.float32(0))", kernel - 1, kernel - 1)])
+                    + &sum("S", &[('S', long), ('S', c), ('R', kernel)], ["S[v0, v1]", "T.float32(0)", "SUM + P[v0 + v2, v1] * W[v2, v1]"])
+                    + &map("Y", &[long, c], ["Y[v0, v1]", "S[v0, v1] * T.sigmoid(S[v0, v1])"])),
+            ),
+        ),
+        (
+            "sums of squares, with holes",
+            script(
+                &format!("A: {}, {} float32; Y: {h}, {w} float32", h + 4, w + 6),
+                &(format!("Q = T.sblock_alloc_buffer(({}, {}), \"float32\")\n", h + 4, w + 6)
+                    + &map("Q", &[h + 4, w + 6], ["Q[v0, v1]", "A[v0, v1] * A[v0, v1]"])
+                    + &sum(
+                        "Y",
+                        &[('S', h), ('S', w), ('R', 3), ('R', 3)],
+                        ["Y[v0, v1]", "T.float32(0)", "SUM + Q[v0 + v2 * 2, v1 + v3 * 3]"],
+                    )),
+            ),
+        ),
+        (
+            "neighbours of each element",
+            script(
+                &format!("A: {ph}, {pw} float32; Y: {h}, {w} float32"),
+                &map(
+                    "Y",
+                    &[h, w],
+                    ["Y[v0, v1]", "A[v0, v1 + 1] + A[v0 + 2, v1 + 1] + A[v0 + 1, v1] + A[v0 + 1, v1 + 2] - T.float32(4) * A[v0 + 1, v1 + 1]"],
+                ),
+            ),
+        ),
+    ]
+}
+
+/// Results of a thread along a window read what it holds in registers: a map that it computes itself, or copies.
+#[test]
+fn threads_have_results_along_windows() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let mut before = 0;
+    for (what, text) in windows(&mut rng) {
+        let slides = |node: &StreamTerm| !matches!(node, StreamTerm::Plain { window: None, .. });
+        let plans = sampled_are_right(what, &text, &slides, &mut rng);
+        assert!(plans.iter().any(|plan| plan.window.is_some()), "{what}: {plans:?}");
+        before += plans.iter().filter(|plan| plan.before.is_some()).count();
+    }
+    assert!(before > 0, "some compute the map before themselves");
+}
+
+/// As a user does: of a convolution of each channel the best kernel computes the padding itself.
+#[test]
+fn convolutions_of_each_channel_load_an_element_once_for_a_window() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let (_, text) = windows(&mut rng).swap_remove(0);
+    for gpu in ["h100", "t4"] {
+        let report = executed(&text, gpu, 3);
+        let schedules = report["candidates"].as_array().unwrap().iter().map(|c| c["schedule"].to_string());
+        assert!(schedules.into_iter().any(|s| s.contains("P + S + Y")), "{gpu}: {report}");
     }
 }
 
@@ -369,6 +484,33 @@ fn plain_kernels_of_windows_take_the_time_that_their_blocks_take() {
     }
 }
 
+/// The same where a thread computes the padding itself, for windows along either side.
+#[test]
+fn plain_kernels_that_compute_a_map_take_the_time_that_their_blocks_take() {
+    let inside = "2 <= v1 and v1 < 58 and 2 <= v2 and v2 < 58";
+    let text = script(
+        "A: 8, 56, 56, 64 float16; W: 5, 5, 64 float16; Y: 8, 56, 56, 64 float16",
+        &("P = T.sblock_alloc_buffer((8, 60, 60, 64), \"float16\")\n".to_string()
+            + &map(
+                "P",
+                &[8, 60, 60, 64],
+                ["P[v0, v1, v2, v3]", &format!("T.if_then_else({inside}, A[v0, v1 - 2, v2 - 2, v3], T.float16(0))")],
+            )
+            + &sum(
+                "Y",
+                &[('S', 8), ('S', 56), ('S', 56), ('S', 64), ('R', 5), ('R', 5)],
+                ["Y[v0, v1, v2, v3]", "T.float16(0)", "SUM + P[v0, v1 + v4, v2 + v5, v3] * W[v4, v5, v3]"],
+            )),
+    );
+    let words = [
+        "window 4 along v2, vector 2, threads 128",
+        "window 7 along v1, vector 4, threads 64",
+        "window 1, vector 8, threads 64",
+    ];
+    let questions = words.map(|words| format!("kernels 1, keep P, {words}"));
+    counted_as_modelled(&text, "a100", &questions.each_ref().map(String::as_str));
+}
+
 /// What is asked of a thread's results is refused with its numbers.
 #[test]
 fn results_that_a_thread_has_not_are_refused() {
@@ -382,6 +524,7 @@ fn results_that_a_thread_has_not_are_refused() {
         ),
         (130, "as plain, vector 4", "4 elements do not divide rows of 130"),
         (128, "as plain, vector 8", "8 elements of C take 32 bytes: an access has 16 bytes at most"),
+        (128, "window 4", "a thread has no 4 results of C along"),
     ] {
         let body = sum("C", &[('S', n), ('R', 512)], ["C[v0]", "T.float32(0)", "SUM + A[v1, v0]"]);
         std::fs::write(&program, script(&format!("A: 512, {n} float32; C: {n}, float32"), &body)).unwrap();
