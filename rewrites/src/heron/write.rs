@@ -67,7 +67,7 @@ impl Writer<'_> {
                 self.cache_read(contraction, "block", side, scope, name);
             }
         }
-        self.inline_epilogue(contraction);
+        self.inline_epilogue(contraction, "dense");
     }
 
     /// dense: blocks, threads, a serial loop, a vector.

@@ -2,7 +2,7 @@
 use super::nests::{parts, times_loaded};
 use super::stream::strictly;
 use satune_ir::term::stream::{Access, BlockKind, Stream};
-use satune_ir::term::{Axis, Beside, Contraction, Epilogue, OperandInfo};
+use satune_ir::term::{Axis, Beside, Contraction, Epilogue, Made, OperandInfo};
 use satune_ir::{tvmscript, BufferId, Program, Stmt};
 
 /// The axis of each iterator of the result, and its number of values.
@@ -61,8 +61,13 @@ fn chain(
         let id = BufferId(u32::try_from(id).unwrap_or_default());
         Beside { buffer: id, name: buffer.name.clone(), dtype: buffer.dtype, dims: access.dims.clone() }
     };
-    let mut epilogue =
-        Epilogue { script: tvmscript::print(program), blocks: Vec::new(), between: Vec::new(), reads: Vec::new() };
+    let mut epilogue = Epilogue {
+        script: tvmscript::print(program),
+        blocks: Vec::new(),
+        between: Vec::new(),
+        reads: Vec::new(),
+        made: Made::default(),
+    };
     let (parts, mut loads) = (parts(program), 1_usize);
     let mut result = None;
     for (number, b) in stream.blocks.iter().enumerate().skip(first) {

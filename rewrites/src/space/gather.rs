@@ -16,11 +16,14 @@ use crate::regions::iter_domains;
 use crate::replay::replay_strict;
 use crate::schedule::Schedule;
 use crate::trace::Call;
+use crate::tree::child_realizes;
 use satune_ir::affine::linear::{conjuncts, Linear};
 use satune_ir::affine::{constant, Domains};
+use satune_ir::term::Made as ReadsMade;
 use satune_ir::term::{Axis, AxisInfo, Computed, Contraction, Dimension, Gather, Gathered, Input, OperandInfo, Side};
 use satune_ir::{fold, tvmscript, visit, BinOp, Block, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt};
 use serde_json::json;
+use std::collections::BTreeSet;
 
 /// An index as a sum: constant, and iterators by number with their coefficients.
 type Sum = (i64, Vec<(usize, i64)>);
@@ -638,6 +641,42 @@ fn tried(program: &Program, contraction: &Contraction) -> Result<(), String> {
     made.made_a_product(contraction);
     made.named("cache_write", [var("block"), json!(0), json!("local")], "c_local");
     made.inlined(contraction);
-    made.inline_epilogue(contraction);
+    made.inline_epilogue(contraction, "c_local");
     made.replayed(program).map(|_| ())
+}
+
+/// What of the reads after a contraction has one of these names, where all that comes after it is inlined. Nothing where a primitive
+/// refuses it.
+pub(super) fn made_elsewhere(
+    program: &Program,
+    contraction: &Contraction,
+    names: &BTreeSet<&String>,
+) -> Option<ReadsMade> {
+    let mut maps = contraction.epilogue.as_ref()?.blocks.clone();
+    let of_block = |schedule: &Schedule, is: &dyn Fn(&Block) -> bool| -> Option<Vec<usize>> {
+        let program = schedule.program();
+        let realizes = parts(program).into_iter().flat_map(child_realizes);
+        let block = realizes.map(|realize| &realize.block).find(|block| is(block))?;
+        let numbered = block.reads.iter().enumerate();
+        Some(numbered.filter(|(_, r)| names.contains(&program.buffer(r.buffer).name)).map(|(at, _)| at).collect())
+    };
+    let mut made = Made { draft: Draft::default() };
+    made.named("get_sblock", [json!(contraction.block_name)], "block");
+    made.made_a_product(contraction);
+    made.named("cache_write", [var("block"), json!(0), json!("local")], "c_local");
+    made.inlined(contraction);
+    let last = maps.pop()?;
+    let scattered = contraction.gather.is_some().then(|| "c_scatter".to_string());
+    let others: Vec<String> = maps.iter().map(|name| made.bound("get_sblock", [json!(name)], "map")).collect();
+    for block in scattered.iter().chain(&others) {
+        made.call("compute_inline", [var(block)]);
+    }
+    let of_last = of_block(&made.replayed(program).ok()?, &|block| block.name == last)?;
+    let map = made.bound("get_sblock", [json!(last)], "map");
+    made.call("reverse_compute_inline", [var(&map)]);
+    let result = &contraction.c.name;
+    let schedule = made.replayed(program).ok()?;
+    let writes = |block: &Block| block.writes.iter().any(|w| schedule.program().buffer(w.buffer).name == *result);
+    let of_stored = of_block(&schedule, &writes)?;
+    Some(ReadsMade { of_last, of_stored })
 }

@@ -117,9 +117,9 @@ pub(crate) trait TraceWriter {
         self.named("cache_read", args.into_iter().chain(alone), name);
     }
 
-    /// What comes after the contraction goes into the last of its blocks, and that one into the write-back of the sums: the
-    /// order of a gathered result, elementwise blocks.
-    fn inline_epilogue(&mut self, contraction: &Contraction) {
+    /// What comes after the contraction goes into the last of its blocks, and that one into the write-back of the sums, which is
+    /// `stored`: the order of a gathered result, elementwise blocks.
+    fn inline_epilogue(&mut self, contraction: &Contraction, stored: &str) {
         let mut blocks = Vec::new();
         if contraction.gather.is_some() {
             blocks.push("c_scatter".to_string());
@@ -131,7 +131,17 @@ pub(crate) trait TraceWriter {
         for block in others {
             self.call("compute_inline", [var(block)]);
         }
+        let made = contraction.epilogue.as_ref().map(|e| e.made.clone()).unwrap_or_default();
+        self.hidden(last, &made.of_last);
         self.call("reverse_compute_inline", [var(last)]);
+        self.hidden(stored, &made.of_stored);
+    }
+
+    /// A block no longer says that it reads these.
+    fn hidden(&mut self, block: &str, reads: &[usize]) {
+        if !reads.is_empty() {
+            self.call("unsafe_hide_buffer_access", [var(block), json!("read"), json!(reads)]);
+        }
     }
 
     /// The block that copies results of the second kernel of a split reduction, which `block` sums up, to their place, as

@@ -230,7 +230,7 @@ impl<'a> Writer<'a> {
     /// ([`Writer::finish`]).
     pub fn epilogue_of_sums(&mut self) {
         if self.split_k == 1 {
-            self.inline_epilogue(self.contraction);
+            self.inline_epilogue(self.contraction, "c_fragment");
         }
     }
 
@@ -351,7 +351,7 @@ impl<'a> Writer<'a> {
         if self.split_k > 1 {
             let copy = self.pads_sums().then(|| self.sums_copy());
             self.cache_results(copy.as_deref());
-            self.inline_epilogue(self.contraction);
+            self.inline_epilogue(self.contraction, "f_local");
             self.add_parts(self.contraction);
         }
     }

@@ -3,6 +3,7 @@ use super::blocks::moves;
 use super::read::{self, StreamError};
 use crate::replay::Replay;
 use crate::space::contraction::contraction;
+use crate::space::gather::made_elsewhere;
 use crate::space::in_order;
 use crate::space::nests::parts;
 use crate::trace::{Call, Out};
@@ -37,11 +38,13 @@ impl Contractions {
                 let mut longest = None;
                 for to in sum + 1..=nests.len() {
                     let found = self.alone(alone(program, &nests, &|at| (from..to).contains(&at)));
-                    let Some(contraction) = found.filter(|c| from == sum || brings_more(c)) else { break };
-                    // `reverse_compute_inline` takes maps that read nothing else that the program makes.
-                    let read = contraction.epilogue.iter().flat_map(|e| &e.reads);
-                    if read.into_iter().any(|operand| made.contains(&operand.name)) {
-                        break;
+                    let Some(mut contraction) = found.filter(|c| from == sum || brings_more(c)) else { break };
+                    let read = contraction.epilogue.iter().flat_map(|e| &e.reads).map(|read| &read.name);
+                    let of_others: BTreeSet<&String> = read.filter(|name| made.contains(*name)).collect();
+                    if !of_others.is_empty() {
+                        let part = alone(program, &nests, &|at| (from..to).contains(&at));
+                        let Some(reads) = made_elsewhere(&part, &contraction, &of_others) else { break };
+                        contraction.epilogue.iter_mut().for_each(|e| e.made = reads.clone());
                     }
                     let found = Tiled { from, to, contraction };
                     match to == sum + 1 {
