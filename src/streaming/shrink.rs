@@ -370,7 +370,7 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
 }
 
 /// The plan with as many blocks in its contractions as the program has tiles.
-fn fitted(mut plan: StreamPlan, program: &Program) -> StreamPlan {
+pub(super) fn fitted(mut plan: StreamPlan, program: &Program) -> StreamPlan {
     let problem = streams_of(program, &plan).ok();
     let Some(stream) = problem.as_ref().and_then(|problem| problem.of_plan(&plan)) else { return plan };
     for kernel in &mut plan.kernels {

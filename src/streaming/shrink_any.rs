@@ -1,12 +1,14 @@
 //! A program of fewer values along its axes, where blocks read in ways that the space does not know: what a block needs of a
 //! buffer is read off its regions, and each step is kept only where the smaller program is right by itself.
-use super::shrink::resized;
+use super::shrink::{fitted, resized};
 use satune_ir::affine::interval::Interval;
 use satune_ir::affine::{constant, Domains};
 use satune_ir::term::stream::{BlockKind, Stream, StreamBlock, StreamPlan, Streams};
+use satune_ir::term::tensor::Gemm;
+use satune_ir::term::Side;
 use satune_ir::{access, Block, BufferId, DType, Expr, ForKind, Program, Range, Region, Stmt};
 use satune_rewrites::soundness;
-use satune_rewrites::space::stream::streams_of;
+use satune_rewrites::space::stream::{streams_of, trace};
 use satune_rewrites::tree::{child_realizes, children_and_init_mut};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -41,6 +43,7 @@ pub(super) fn shrink_any(
             None => axes.push((iter.extent, iter.axis)),
         }
     }
+    let wanted_of_factors = gathered(plan, problem);
     axes.sort_unstable_by_key(|(extent, axis)| (std::cmp::Reverse(*extent), *axis));
     for (extent, axis) in axes {
         if extents.iter().all(|nest| product(nest) <= WHOLE) {
@@ -55,13 +58,26 @@ pub(super) fn shrink_any(
             iters.filter(|(iter, _)| iter.axis == axis).for_each(|(_, e)| *e = few.min(*e));
             let shapes = needed(program, source, &blocks, &mut trial);
             let made = resized(program, &trial, &shapes);
-            if soundness::readable(&made).is_ok() && streams_of(&made, plan).is_ok() {
+            let own = streams_of(&made, plan).ok().filter(|_| soundness::readable(&made).is_ok());
+            let fits = |own: Streams| {
+                gathered(plan, &own) == wanted_of_factors && trace(&fitted(plan.clone(), &made), &own).is_ok()
+            };
+            if own.is_some_and(fits) {
                 (small, extents) = (made, trial);
                 break;
             }
         }
     }
     small
+}
+
+/// Which factors of the products on tensor cores are gathered. A matrix of which fewer rows are read than it has is; its copies are others.
+fn gathered(plan: &StreamPlan, problem: &Streams) -> Vec<[bool; 2]> {
+    let Some(stream) = problem.of_plan(plan) else { return Vec::new() };
+    let contractions = plan.kernels.iter().filter_map(|kernel| kernel.contraction(&stream));
+    let on_tensor_cores = contractions.filter(|(plan, _)| plan.cores().is_none());
+    let gemms = on_tensor_cores.filter_map(|(_, contraction)| Gemm::of(contraction).ok());
+    gemms.map(|gemm| [Side::A, Side::B].map(|side| gemm.gathered(side).is_some())).collect()
 }
 
 /// Steps of a thread in a nest that runs in its order: few, or as many as the nests beside it want.

@@ -1,6 +1,6 @@
 //! Programs of several blocks with products among them: each product has a kernel with tiles, under the schedules of its own space,
 //! and what surrounds it is scheduled as ever.
-use crate::support::{executed, some_of, NO_LIMIT};
+use crate::support::{executed, kernels, some_of, NO_LIMIT};
 use satune::explore::{Report, Request};
 use satune::lower::program::LowerOptions;
 use satune::progress::Quiet;
@@ -98,7 +98,7 @@ fn two_products_in_a_row_have_tiles() {
 }
 
 #[test(slow)]
-fn gated_products_share_their_search_and_read_one_operand_each_by_itself() {
+fn gated_products_share_their_search_and_the_second_one_reads_the_first() {
     let (n, shape) = (256, "256, 256");
     let text = script(
         &[("X", shape), ("W", shape), ("U", shape), ("O", shape)],
@@ -110,7 +110,55 @@ fn gated_products_share_their_search_and_read_one_operand_each_by_itself() {
         ],
     );
     let report = explored(&text, "h200", true);
-    assert_eq!(tiled(&report), ["G", "H"]);
+    assert_eq!(tiled(&report), ["G", "H", "O"]);
+    assert_eq!(kernels(&executed(&text, "h200", 1)), 2);
+}
+
+/// The map of a gated pair in 16 bits is computed where the second product's sums are, on all tensor cores, also over an edge.
+#[test(slow)]
+fn what_comes_after_a_product_reads_what_other_kernels_make() {
+    for (gpu, [m, n, k]) in some_of(
+        [
+            ("a100", [512, 768, 512]),
+            ("h200", [640, 512, 256]),
+            ("t4", [500, 392, 264]),
+            ("v100", [512; 3]),
+            ("b200", [1024; 3]),
+        ],
+        2,
+    ) {
+        let sum = |to: &str, of: &str| {
+            format!(
+                "    for i, j, k in T.grid({m}, {n}, {k}):
+        with T.sblock(\"{to}\"):
+            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
+            with T.init():
+                {to}[vi, vj] = T.float32(0)
+            {to}[vi, vj] = {to}[vi, vj] + T.Cast(\"float32\", X[vi, vk]) * T.Cast(\"float32\", {of}[vj, vk])
+"
+            )
+        };
+        let text = format!(
+            "from tvm.script import tirx as T
+
+@T.prim_func(s_tir=True)
+def main(X: T.Buffer(({m}, {k}), \"float16\"), W: T.Buffer(({n}, {k}), \"float16\"), U: T.Buffer(({n}, {k}), \"float16\"), O: T.Buffer(({m}, {n}), \"float16\")):
+    G = T.sblock_alloc_buffer(({m}, {n}), \"float32\")
+    S = T.sblock_alloc_buffer(({m}, {n}), \"float16\")
+    H = T.sblock_alloc_buffer(({m}, {n}), \"float32\")
+    R = T.sblock_alloc_buffer(({m}, {n}), \"float16\")
+{}{}{}{}{}",
+            sum("G", "W"),
+            map("S", "S[vi, vj]", "T.Cast(\"float16\", G[vi, vj] * T.sigmoid(G[vi, vj]))", [m, n]),
+            sum("H", "U"),
+            map("R", "R[vi, vj]", "T.Cast(\"float16\", H[vi, vj])", [m, n]),
+            map("O", "O[vi, vj]", "S[vi, vj] * R[vi, vj]", [m, n]),
+        );
+        let report = executed(&text, gpu, 4);
+        assert_eq!(kernels(&report), 2, "{gpu}: {report}");
+        let schedule = report["candidates"][0]["schedule"].to_string();
+        assert!(schedule.contains("H + R + O") || schedule.contains("H + O"), "{gpu}: {schedule}");
+    }
 }
 
 #[test(slow)]

@@ -223,14 +223,14 @@ impl<'a> Writer<'a> {
         } else {
             self.named("cache_write", [var(main), json!(0), json!(scope)], "c_fragment");
         }
-        self.epilogue_of_sums();
+        self.epilogue_of_sums("c_fragment");
     }
 
-    /// The epilogue is computed where sums leave their registers; that of parts of k by the kernel that adds them
+    /// The epilogue is computed where sums leave their registers, by the block `stored`; that of parts of k by the kernel that adds them
     /// ([`Writer::finish`]).
-    pub fn epilogue_of_sums(&mut self) {
+    pub fn epilogue_of_sums(&mut self, stored: &str) {
         if self.split_k == 1 {
-            self.inline_epilogue(self.contraction, "c_fragment");
+            self.inline_epilogue(self.contraction, stored);
         }
     }
 
@@ -330,9 +330,14 @@ impl<'a> Writer<'a> {
         (if self.split_k > 1 { "part, " } else { "" }, dims.join(", "))
     }
 
+    /// The loops are done, and what is left are instructions: where one stands for a part of a tile, it is not proved that what reads the
+    /// tile has all of it, and nothing of another kernel can be moved.
+    pub fn loops_are_done(&mut self) {
+        self.parts[1] = self.draft.calls().len();
+    }
+
     /// decompose_reduction and tensorize: what clears an instruction's sums, and the instruction, from its outermost loop.
     pub fn instructions(&mut self, main: &str, at: &str, (fill, multiply): (String, String)) {
-        self.parts[1] = self.draft.calls().len();
         self.named("decompose_reduction", [var(main), var("k_tile")], "clear");
         self.named("get_loops", [var("clear")], "clear_loops");
         self.call("tensorize", [from_end("clear_loops", 2), json!(fill)]);

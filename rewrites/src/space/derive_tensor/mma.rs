@@ -63,6 +63,7 @@ impl MmaWriter<'_> {
         }
         self.base.finish();
         let op = self.plan.instruction;
+        self.base.loops_are_done();
         self.base.instructions(main, "m_row", (mma_sync::fill_name(op), mma_sync::name(op)));
     }
 

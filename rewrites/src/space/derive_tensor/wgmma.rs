@@ -49,6 +49,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
         GroupMma::Tcgen05 => base.sums_in_rows(main),
     }
     base.finish();
+    base.loops_are_done();
     base.instructions(main, "m_row", (op.fill_name(), op.name()));
     base.spread_copies();
     Ok(base.in_parts())

@@ -34,6 +34,7 @@ impl MmaWriter<'_> {
         }
         self.ring();
         self.base.finish();
+        self.base.loops_are_done();
         for side in SIDES {
             self.load(op, side);
         }
@@ -58,7 +59,7 @@ impl MmaWriter<'_> {
         } else {
             base.named("cache_write", [var("c_fragment"), json!(0), json!("shared")], "c_shared");
         }
-        base.epilogue_of_sums();
+        base.epilogue_of_sums("c_shared");
     }
 
     /// The store of a warp's sums, fragment by fragment; staged, some columns of a row of fragments at a time, which the warp's
