@@ -122,7 +122,7 @@ fn what_comes_after_a_product_reads_what_other_kernels_make() {
             ("a100", [512, 768, 512]),
             ("h200", [640, 512, 256]),
             ("t4", [500, 392, 264]),
-            ("v100", [512; 3]),
+            ("v100", [512, 1024, 512]),
             ("b200", [1024; 3]),
         ],
         2,
@@ -498,5 +498,47 @@ for b, i, j in T.grid(1, 1024, 11008):
         let made = reduced(&problem.program, &plan, &problem.streams, &LowerOptions::default());
         let made = made.unwrap_or_else(|e| panic!("{cluster:?}: {e}")).made;
         assert_eq!(made.module.kernels[0].cluster, cluster[0] * cluster[1], "{cluster:?}");
+    }
+}
+
+/// The end of a residual block: a convolution, and one of single pixels beside it, which reads the same image. The sum of both is computed
+/// where the second one's sums are; on few pixels each reads its matrices as it does on all.
+#[test(slow)]
+fn a_shortcut_beside_a_convolution_is_added_in_its_kernel() {
+    for (gpu, [n, h, c]) in some_of([("h200", [8, 28, 128]), ("a100", [8, 28, 128]), ("v100", [4, 28, 128])], 1) {
+        let p = h + 2;
+        let text = format!(
+            "from tvm.script import tirx as T
+
+@T.prim_func(s_tir=True)
+def main(X: T.Buffer(({n}, {h}, {h}, {c}), \"float16\"), W: T.Buffer((3, 3, {c}, {c}), \"float16\"), V: T.Buffer(({c}, {c}), \"float16\"), Y: T.Buffer(({n}, {h}, {h}, {c}), \"float16\")):
+    P = T.sblock_alloc_buffer(({n}, {p}, {p}, {c}), \"float16\")
+    C = T.sblock_alloc_buffer(({n}, {h}, {h}, {c}), \"float32\")
+    S = T.sblock_alloc_buffer(({n}, {h}, {h}, {c}), \"float32\")
+    for b, i, j, k in T.grid({n}, {p}, {p}, {c}):
+        with T.sblock(\"P\"):
+            vb, vi, vj, vk = T.axis.remap(\"SSSS\", [b, i, j, k])
+            P[vb, vi, vj, vk] = T.if_then_else(1 <= vi and vi < {0} and 1 <= vj and vj < {0}, X[vb, vi - 1, vj - 1, vk], T.float16(0))
+    for b, i, j, o, y, x, k in T.grid({n}, {h}, {h}, {c}, 3, 3, {c}):
+        with T.sblock(\"C\"):
+            vb, vi, vj, vo, vy, vx, vk = T.axis.remap(\"SSSSRRR\", [b, i, j, o, y, x, k])
+            with T.init():
+                C[vb, vi, vj, vo] = T.float32(0)
+            C[vb, vi, vj, vo] = C[vb, vi, vj, vo] + T.Cast(\"float32\", P[vb, vi + vy, vj + vx, vk]) * T.Cast(\"float32\", W[vy, vx, vk, vo])
+    for b, i, j, o, k in T.grid({n}, {h}, {h}, {c}, {c}):
+        with T.sblock(\"S\"):
+            vb, vi, vj, vo, vk = T.axis.remap(\"SSSSR\", [b, i, j, o, k])
+            with T.init():
+                S[vb, vi, vj, vo] = T.float32(0)
+            S[vb, vi, vj, vo] = S[vb, vi, vj, vo] + T.Cast(\"float32\", X[vb, vi, vj, vk]) * T.Cast(\"float32\", V[vk, vo])
+    for b, i, j, o in T.grid({n}, {h}, {h}, {c}):
+        with T.sblock(\"Y\"):
+            vb, vi, vj, vo = T.axis.remap(\"SSSS\", [b, i, j, o])
+            Y[vb, vi, vj, vo] = T.Cast(\"float16\", T.max(C[vb, vi, vj, vo] + S[vb, vi, vj, vo], T.float32(0)))
+",
+            h + 1
+        );
+        let report = executed(&text, gpu, 2);
+        assert_eq!(kernels(&report), 2, "{gpu}: {report}");
     }
 }

@@ -417,7 +417,7 @@ impl KernelPlan {
             KernelPlan::Flat(_) => work.fits_flat(0, count),
             KernelPlan::Row(_) => work.fits_row(0, count),
             KernelPlan::Tile(_) => alone && work.transposed(0).is_some(),
-            KernelPlan::Plain(_) => work.fits_plain(0, count),
+            KernelPlan::Plain(p) => work.plain_as(p, 0, count),
             KernelPlan::Tiled(_) => work.contraction(0, count).is_some(),
         }
     }

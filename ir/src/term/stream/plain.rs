@@ -81,6 +81,16 @@ impl Stream {
         Some(PlainBlocks { before, block: number(&plan.block)?, map })
     }
 
+    /// Whether blocks are a plain kernel in which each has the part that a plan gives it, with results along a window where there is one.
+    pub fn plain_as(&self, plan: &PlainPlan, from: usize, to: usize) -> bool {
+        let (Some(blocks), Some(told)) = (self.plain_blocks(from, to), self.plain_of(plan)) else { return false };
+        let slides = |window: Window| {
+            let extent = self.blocks[blocks.block].iters.get(window.iter).map_or(0, |i| i.extent);
+            window.results > 0 && extent % window.results == 0 && self.windows(from, to).contains(&window.iter)
+        };
+        blocks == told && plan.window.is_none_or(slides)
+    }
+
     /// Whether blocks are a plain kernel.
     pub fn fits_plain(&self, from: usize, to: usize) -> bool {
         self.plain_blocks(from, to).is_some()
