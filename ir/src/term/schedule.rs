@@ -235,7 +235,7 @@ pub struct Sharing {
     pub lanes: bool,
 }
 
-/// Results of a thread along a loop that is not the innermost one: their windows overlap, or they read the same.
+/// Results of a thread along a loop that is not the innermost one: windows that slide along it overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Window {
     /// Number of the loop among those of the block.
@@ -372,12 +372,12 @@ pub struct TilePlan {
 impl PlainPlan {
     /// Results of a block.
     pub fn results(&self) -> i64 {
-        self.teams * self.of_thread()
+        self.teams.saturating_mul(self.of_thread())
     }
 
     /// Results of a thread, or of those that share sums.
     pub fn of_thread(&self) -> i64 {
-        self.vector * self.window.map_or(1, |w| w.results)
+        self.vector.saturating_mul(self.window.map_or(1, |w| w.results))
     }
 
     /// Names of its blocks, in order.
