@@ -4,7 +4,7 @@ use crate::explore::{limits, tensor_cores, ExploreError};
 use satune_extract::{best_while, least_on_threads, predict, Descriptor, Query};
 use satune_ir::term::stream::{StreamTerm, Streams};
 use satune_ir::term::tensor::Gemm;
-use satune_ir::term::{AxisInfo, Contraction, Gathered, Made, OperandInfo, Schedule, Side, Space, StoppedBy};
+use satune_ir::term::{AxisInfo, Contraction, Gathered, OperandInfo, ReadsMade, Schedule, Side, Space, StoppedBy};
 use satune_rewrites::space::rules::tensor::{self, TensorMenu};
 use satune_rewrites::space::stream::{rules, StreamMenu};
 use satune_rewrites::space::{self, saturate_while, Fuel, Menu, Rule, SaturationError};
@@ -182,7 +182,7 @@ fn nameless(contraction: &Contraction) -> Contraction {
     }
     if let Some(epilogue) = &mut out.epilogue {
         epilogue.script.clear();
-        (epilogue.blocks, epilogue.between, epilogue.made) = (Vec::new(), Vec::new(), Made::default());
+        (epilogue.blocks, epilogue.between, epilogue.made) = (Vec::new(), Vec::new(), ReadsMade::default());
         for read in &mut epilogue.reads {
             read.name.clear();
             read.buffer = satune_ir::BufferId(0);

@@ -77,22 +77,22 @@ pub struct Epilogue {
     /// What else the blocks read, each once.
     pub reads: Vec<Beside>,
     /// What other kernels of its program make of this.
-    #[serde(default, skip_serializing_if = "Made::is_none")]
-    pub made: Made,
+    #[serde(default, skip_serializing_if = "ReadsMade::is_none")]
+    pub made: ReadsMade,
 }
 
 /// Of what is read after a contraction, what other kernels make: `reverse_compute_inline` takes a block with one producer, and
 /// `reverse_compute_at` one whose producers are all below the loop, so blocks do not say that they read it
 /// (`unsafe_hide_buffer_access`). It is whole before the contraction begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
+pub struct ReadsMade {
     /// Numbers of these reads of the last block, when the others are inlined in it.
     pub of_last: Vec<usize>,
     /// The same of the write-back of the sums, when all of it is.
     pub of_stored: Vec<usize>,
 }
 
-impl Made {
+impl ReadsMade {
     /// Whether other kernels make nothing of it.
     pub fn is_none(&self) -> bool {
         self.of_last.is_empty()

@@ -19,7 +19,7 @@ pub mod stream;
 pub mod tensor;
 
 pub use axis::{Axis, AxisInfo, Side};
-pub use contraction::{Beside, Combine, Contraction, Epilogue, Made, OperandInfo};
+pub use contraction::{Beside, Combine, Contraction, Epilogue, OperandInfo, ReadsMade};
 pub use find::NotInSpace;
 pub use gather::{Computed, Dimension, Gather, Gathered, Input};
 pub use instructions::Instructions;

@@ -76,7 +76,7 @@ impl Writer<'_> {
         self.caches(main);
         self.inlined(contraction);
         if self.plan.accumulators {
-            self.inline_epilogue(contraction, if plan.split_k > 1 { "block" } else { "c_local" });
+            self.inline_epilogue(contraction, "c_local");
         }
         let (m, n) = (self.split_axis(Axis::M), self.split_axis(Axis::N));
         let (k_outer, k_inner, k_step) = self.split_k();

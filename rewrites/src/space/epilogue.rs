@@ -2,7 +2,7 @@
 use super::nests::{parts, times_loaded};
 use super::stream::strictly;
 use satune_ir::term::stream::{Access, BlockKind, Stream};
-use satune_ir::term::{Axis, Beside, Contraction, Epilogue, Made, OperandInfo};
+use satune_ir::term::{Axis, Beside, Contraction, Epilogue, OperandInfo, ReadsMade};
 use satune_ir::{tvmscript, BufferId, Program, Stmt};
 
 /// The axis of each iterator of the result, and its number of values.
@@ -66,7 +66,7 @@ fn chain(
         blocks: Vec::new(),
         between: Vec::new(),
         reads: Vec::new(),
-        made: Made::default(),
+        made: ReadsMade::default(),
     };
     let (parts, mut loads) = (parts(program), 1_usize);
     let mut result = None;

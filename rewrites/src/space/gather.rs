@@ -19,8 +19,9 @@ use crate::trace::Call;
 use crate::tree::child_realizes;
 use satune_ir::affine::linear::{conjuncts, Linear};
 use satune_ir::affine::{constant, Domains};
-use satune_ir::term::Made as ReadsMade;
-use satune_ir::term::{Axis, AxisInfo, Computed, Contraction, Dimension, Gather, Gathered, Input, OperandInfo, Side};
+use satune_ir::term::{
+    Axis, AxisInfo, Computed, Contraction, Dimension, Gather, Gathered, Input, OperandInfo, ReadsMade, Side,
+};
 use satune_ir::{fold, tvmscript, visit, BinOp, Block, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt};
 use serde_json::json;
 use std::collections::BTreeSet;
