@@ -26,7 +26,8 @@ fn each_product_has_tiles() {
     let report = executed(&script(&params.join("; "), &body), gpu, 2);
     assert!(report["notes"].to_string().contains("explored as a sum of each"), "{}", report["notes"]);
     let best = &report["candidates"][0];
-    assert_eq!(best["kernels"].as_array().unwrap().len(), 6, "{gpu} {dtype}");
+    // What puts two products together is computed where the second one is.
+    assert_eq!(best["kernels"].as_array().unwrap().len(), 4, "{gpu} {dtype}");
     let schedule = best["schedule"].to_string();
     let multiplied = dtype == "float16" || dtype == "bfloat16" && gpu != "t4";
     assert_eq!(schedule.contains("mma"), multiplied, "{gpu} {dtype}: {schedule}");

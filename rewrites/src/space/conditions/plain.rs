@@ -75,7 +75,7 @@ pub fn window_fits(
         () if results < 1 || extent % results != 0 => "they do not divide its values",
         () => return Ok(()),
     };
-    let iter = block.iters.get(iter).map_or_else(String::new, |i| i.name.clone());
+    let iter = block.iters.get(iter).map_or_else(|| "any loop".into(), |i| i.name.clone());
     Err(StreamRefusal::Window { results, block: block.name.clone(), iter, why })
 }
 

@@ -224,11 +224,13 @@ fn plain(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Des
         let offered = stream.windows(from, to);
         let iters = &stream.blocks[blocks.block].iters;
         let of_name = |name: &String| iters.iter().position(|i| i.name == *name);
-        let iter = named.as_ref().map_or_else(|| offered.first().copied(), of_name).unwrap_or(usize::MAX);
+        let iter = named.as_ref().map_or_else(|| offered.first().copied(), of_name).unwrap_or(iters.len());
         along = Some(Window { iter, results: *results });
         ask(out, along.map_or(Ok(()), |window| window_fits(stream, blocks, &offered, window, sharing)));
     }
-    if let (Some(vector), true) = (kernel.vector, along.is_none_or(|window| window.iter < usize::MAX)) {
+    if let (Some(vector), true) =
+        (kernel.vector, along.is_none_or(|window| window.iter < stream.blocks[blocks.block].iters.len()))
+    {
         let step = stream.plain_step(blocks, vector, along);
         let results = vector.saturating_mul(along.map_or(1, |window| window.results));
         let settled = kernel.window.is_some();
