@@ -369,6 +369,13 @@ pub struct TilePlan {
     pub pad: i64,
 }
 
+impl Window {
+    /// Whether its results divide a loop of so many values.
+    pub fn divides(&self, extent: i64) -> bool {
+        self.results > 0 && extent % self.results == 0
+    }
+}
+
 impl PlainPlan {
     /// Results of a block.
     pub fn results(&self) -> i64 {

@@ -635,13 +635,19 @@ pub(super) trait GatherWriter: TraceWriter {
 
 impl<W: TraceWriter> GatherWriter for W {}
 
-/// Tries the whole way: product, sums in registers, nothing else in memory.
-fn tried(program: &Program, contraction: &Contraction) -> Result<(), String> {
+/// The way to a product whose sums are in registers, but for what comes after it.
+fn multiplied(contraction: &Contraction) -> Made {
     let mut made = Made { draft: Draft::default() };
     made.named("get_sblock", [json!(contraction.block_name)], "block");
     made.made_a_product(contraction);
     made.named("cache_write", [var("block"), json!(0), json!("local")], "c_local");
     made.inlined(contraction);
+    made
+}
+
+/// Tries the whole way: product, sums in registers, nothing else in memory.
+fn tried(program: &Program, contraction: &Contraction) -> Result<(), String> {
+    let mut made = multiplied(contraction);
     made.inline_epilogue(contraction, "c_local");
     made.replayed(program).map(|_| ())
 }
@@ -653,7 +659,7 @@ pub(super) fn made_elsewhere(
     contraction: &Contraction,
     names: &BTreeSet<&String>,
 ) -> Option<ReadsMade> {
-    let mut maps = contraction.epilogue.as_ref()?.blocks.clone();
+    let name = contraction.epilogue.as_ref()?.blocks.last()?;
     let of_block = |schedule: &Schedule, is: &dyn Fn(&Block) -> bool| -> Option<Vec<usize>> {
         let program = schedule.program();
         let realizes = parts(program).into_iter().flat_map(child_realizes);
@@ -661,20 +667,10 @@ pub(super) fn made_elsewhere(
         let numbered = block.reads.iter().enumerate();
         Some(numbered.filter(|(_, r)| names.contains(&program.buffer(r.buffer).name)).map(|(at, _)| at).collect())
     };
-    let mut made = Made { draft: Draft::default() };
-    made.named("get_sblock", [json!(contraction.block_name)], "block");
-    made.made_a_product(contraction);
-    made.named("cache_write", [var("block"), json!(0), json!("local")], "c_local");
-    made.inlined(contraction);
-    let last = maps.pop()?;
-    let scattered = contraction.gather.is_some().then(|| "c_scatter".to_string());
-    let others: Vec<String> = maps.iter().map(|name| made.bound("get_sblock", [json!(name)], "map")).collect();
-    for block in scattered.iter().chain(&others) {
-        made.call("compute_inline", [var(block)]);
-    }
-    let of_last = of_block(&made.replayed(program).ok()?, &|block| block.name == last)?;
-    let map = made.bound("get_sblock", [json!(last)], "map");
-    made.call("reverse_compute_inline", [var(&map)]);
+    let mut made = multiplied(contraction);
+    let last = made.inlined_in_last(contraction)?;
+    let of_last = of_block(&made.replayed(program).ok()?, &|block| block.name == *name)?;
+    made.call("reverse_compute_inline", [var(&last)]);
     let result = &contraction.c.name;
     let schedule = made.replayed(program).ok()?;
     let writes = |block: &Block| block.writes.iter().any(|w| schedule.program().buffer(w.buffer).name == *result);

@@ -117,9 +117,9 @@ pub(crate) trait TraceWriter {
         self.named("cache_read", args.into_iter().chain(alone), name);
     }
 
-    /// What comes after the contraction goes into the last of its blocks, and that one into the write-back of the sums, which is
-    /// `stored`: the order of a gathered result, elementwise blocks.
-    fn inline_epilogue(&mut self, contraction: &Contraction, stored: &str) {
+    /// What comes after the contraction goes into the last of its blocks, which is returned: the order of a gathered result, elementwise
+    /// blocks.
+    fn inlined_in_last(&mut self, contraction: &Contraction) -> Option<String> {
         let mut blocks = Vec::new();
         if contraction.gather.is_some() {
             blocks.push("c_scatter".to_string());
@@ -127,13 +127,19 @@ pub(crate) trait TraceWriter {
         for name in contraction.epilogue.iter().flat_map(|e| &e.blocks) {
             blocks.push(self.bound("get_sblock", [json!(name)], "map"));
         }
-        let Some((last, others)) = blocks.split_last() else { return };
-        for block in others {
+        let last = blocks.pop()?;
+        for block in &blocks {
             self.call("compute_inline", [var(block)]);
         }
+        Some(last)
+    }
+
+    /// What comes after the contraction goes into the write-back of the sums, which is `stored`.
+    fn inline_epilogue(&mut self, contraction: &Contraction, stored: &str) {
+        let Some(last) = self.inlined_in_last(contraction) else { return };
         let made = contraction.epilogue.as_ref().map(|e| e.made.clone()).unwrap_or_default();
-        self.hidden(last, &made.of_last);
-        self.call("reverse_compute_inline", [var(last)]);
+        self.hidden(&last, &made.of_last);
+        self.call("reverse_compute_inline", [var(&last)]);
         self.hidden(stored, &made.of_stored);
     }
 

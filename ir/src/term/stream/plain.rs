@@ -86,7 +86,7 @@ impl Stream {
         let (Some(blocks), Some(told)) = (self.plain_blocks(from, to), self.plain_of(plan)) else { return false };
         let slides = |window: Window| {
             let extent = self.blocks[blocks.block].iters.get(window.iter).map_or(0, |i| i.extent);
-            window.results > 0 && extent % window.results == 0 && self.windows(from, to).contains(&window.iter)
+            window.divides(extent) && self.windows(from, to).contains(&window.iter)
         };
         blocks == told && plan.window.is_none_or(slides)
     }

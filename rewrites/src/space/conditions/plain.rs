@@ -72,7 +72,7 @@ pub fn window_fits(
         () if !offered.contains(&iter) => {
             "results along it read nothing of each other's, or are not stored once from a register"
         }
-        () if results < 1 || extent % results != 0 => "they do not divide its values",
+        () if !window.divides(extent) => "they do not divide its values",
         () => return Ok(()),
     };
     let iter = block.iters.get(iter).map_or_else(|| "any loop".into(), |i| i.name.clone());
