@@ -11,6 +11,7 @@
 //! One barrier in either: the slot that is written in iteration k was read in iteration k-1, before the barrier.
 use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
+use super::group::is_group;
 use super::nest::{flag, int_list, is_staged, leaves, Loop, Nest, Node};
 use super::nested;
 use super::shared::is_shared;
@@ -165,6 +166,9 @@ impl Emitter<'_> {
     pub(super) fn pipelined(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
         let Some(p) = self.pipelines.get(&l.var).cloned() else { return Ok(Vec::new()) };
         let (copies, compute) = l.body.split_at(p.copies.min(l.body.len()));
+        if matches!(p.form, Form::Ring(_, true)) && self.sums.is_none() && compute.iter().all(is_group) {
+            return self.tiles_of_groups(l, &p, copies, compute);
+        }
         if let Some(steps) = Steps::of(compute, &p.buffers, self.program).filter(|_| p.form != Form::Sets) {
             return self.tiles(l, &p, copies, steps);
         }

@@ -9,12 +9,22 @@
 //! ```
 //! The barrier stands before the last step's multiplications, which so hide it. So many tiles are written out as bring the ring, and the
 //! sets, back to where they were: then slots and registers are constants.
+//!
+//! `wgmma` reads tiles itself, and four warps go on meanwhile: they copy a later tile while this one is multiplied, and wait for the
+//! multiplication of the tile before it. That one's place is filled a tile later, when all have waited for it.
+//!
+//! ```text
+//!   for k:
+//!     begin to multiply tile k
+//!     begin to copy tile k + slots - 2
+//!     wait for the multiplication of tile k - 1; wait for tile k + 1; barrier
+//! ```
 use super::emit::{guarded, innermost, Emitter, Mode};
 use super::error::LowerError;
 use super::nest::{flag, leaves, Leaf, Loop, LoopKind, Node};
 use super::pipeline::{Form, Pipeline};
 use super::steps::Steps;
-use crate::kernel::{Cond, Index, Stmt, Unroll};
+use crate::kernel::{Cond, GroupOp, Index, Stmt, Unroll};
 use crate::lower::index::{add, c, mul, rem};
 use satune_ir::term::tensor::mma_conditions;
 use satune_ir::Attr;
@@ -41,7 +51,35 @@ impl Emitter<'_> {
         copies: &[Node],
         steps: Steps,
     ) -> Result<Vec<Stmt>, LowerError> {
-        let (slots, ahead, tiles) = (p.slots(), p.slots() - 1, l.extent);
+        self.tiles_of(l, p, copies, steps, None)
+    }
+
+    /// The loop over tiles that `wgmma` multiplies.
+    pub(super) fn tiles_of_groups(
+        &mut self,
+        l: &Loop,
+        p: &Pipeline,
+        copies: &[Node],
+        multiply: &[Node],
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let late = p.slots() > 2 && !flag(&l.annotations, keys::EAGER_RELEASE);
+        let steps = Steps { of: None, loads: &[], multiply };
+        let tiles = self.tiles_of(l, p, copies, steps, Some(u32::from(late)))?;
+        let kept = self.kept(&tiles);
+        let last = late.then_some(Stmt::Group(GroupOp::MatrixWait(0)));
+        Ok([kept.clone(), tiles, last.into_iter().collect(), kept].concat())
+    }
+
+    fn tiles_of(
+        &mut self,
+        l: &Loop,
+        p: &Pipeline,
+        copies: &[Node],
+        steps: Steps,
+        goes_on: Option<u32>,
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let (slots, tiles) = (p.slots(), l.extent);
+        let ahead = slots - 1 - i64::from(goes_on.unwrap_or(0));
         let rolled = flag(&l.annotations, keys::ROLLED);
         match p.form {
             Form::Ring(_, true) if !rolled => self.load_ahead(copies, slots)?,
@@ -61,9 +99,19 @@ impl Emitter<'_> {
         let guarded_all = whole_tiles + 1 < tiles;
         let alike = if guarded_all { tiles } else { whole_tiles };
         let (waits, others): (Vec<Node>, Vec<Node>) = copies.iter().cloned().partition(|node| self.asks_ahead(node, p));
-        let this =
-            &mut Tiles { l, p, copies, waits: &waits, others: &others, steps, sets: sets.as_ref(), emitter: self };
-        let mut out = this.begin(ahead, alike.min(ahead))?;
+        let this = &mut Tiles {
+            l,
+            p,
+            copies,
+            waits: &waits,
+            others: &others,
+            steps,
+            sets: sets.as_ref(),
+            ahead,
+            goes_on,
+            emitter: self,
+        };
+        let mut out = this.begin(alike.min(ahead))?;
         // What waits in registers is loaded for later tiles, whose guards are those of the others.
         let under_way = if waits.is_empty() { ahead } else { 2 * ahead };
         let rounds = (alike - under_way).max(0) / laps;
@@ -125,6 +173,10 @@ struct Tiles<'t, 'e, 'a> {
     others: &'t [Node],
     steps: Steps<'t>,
     sets: Option<&'t Pipeline>,
+    /// Tiles that are copied while one is multiplied.
+    ahead: i64,
+    /// Of tiles that `wgmma` multiplies: how many multiplications go on behind a tile.
+    goes_on: Option<u32>,
     emitter: &'e mut Emitter<'a>,
 }
 
@@ -161,7 +213,7 @@ impl Tiles<'_, '_, '_> {
             Some(Attr::Int(slack)) => *slack,
             _ => 0,
         };
-        self.is_async().then(|| Stmt::AsyncWait((self.p.slots() - 2 - slack).max(0) as u32))
+        self.is_async().then(|| Stmt::AsyncWait((self.ahead - 1 - slack).max(0) as u32))
     }
 
     /// Copies of a tile, into a slot.
@@ -182,8 +234,8 @@ impl Tiles<'_, '_, '_> {
     }
 
     /// The first tiles, those of the same kind in a loop: written out, addresses of all of them are held at once.
-    fn begin(&mut self, ahead: i64, alike: i64) -> Code {
-        let (copies, waits) = (self.others, self.waits);
+    fn begin(&mut self, alike: i64) -> Code {
+        let (copies, waits, ahead, slots) = (self.others, self.waits, self.ahead, self.p.slots());
         let tiles = self.l.extent;
         let mut asked = Vec::new();
         for stage in (0..ahead.min(tiles)).filter(|_| !waits.is_empty()) {
@@ -218,14 +270,12 @@ impl Tiles<'_, '_, '_> {
             let later = stage + ahead;
             if later < tiles {
                 out.extend(
-                    self.within((later, later), |this| {
-                        this.half(waits, &c(later), &c(later % (ahead + 1)), Mode::Load)
-                    })?,
+                    self.within((later, later), |this| this.half(waits, &c(later), &c(later % slots), Mode::Load))?,
                 );
             }
         }
         out.extend(self.landed());
-        out.push(Stmt::Barrier);
+        out.extend(self.emitter.barrier());
         out.extend(self.load(&c(0), &c(0), 0, c(0), true)?);
         Ok(out)
     }
@@ -258,6 +308,17 @@ impl Tiles<'_, '_, '_> {
         code
     }
 
+    /// The multiplications of a tile, as one group.
+    fn begun(&mut self, tile: &Tile, slot: &Index) -> Code {
+        let bound = [(self.l.var, tile.number.clone()), (self.p.slot, slot.clone())];
+        let multiply = self.steps.multiply;
+        self.emitter.in_group = true;
+        let code = self.emitter.with_all(&bound, |e| e.nodes(multiply));
+        self.emitter.in_group = false;
+        let [fence, commit] = [GroupOp::MatrixFence, GroupOp::MatrixCommit].map(|op| vec![Stmt::Group(op)]);
+        Ok([fence, code?, commit].concat())
+    }
+
     /// One tile.
     fn tile(&mut self, tile: &Tile) -> Code {
         let (slots, tiles, steps) = (self.p.slots(), self.l.extent, self.steps.count());
@@ -266,8 +327,9 @@ impl Tiles<'_, '_, '_> {
             0 => c(step % 2),
             _ => rem(add(mul(tile.turn.clone(), steps), c(step)), 2),
         };
-        let (after, next) = (add(tile.number.clone(), c(1)), add(tile.number.clone(), c(slots - 1)));
-        let fill_slot = slot(slots - 1);
+        let ahead = self.ahead;
+        let (after, next) = (add(tile.number.clone(), c(1)), add(tile.number.clone(), c(ahead)));
+        let fill_slot = slot(ahead);
         let cond = |cond: Cond| if tile.may_end { cond } else { Cond::True };
         let there = cond(Cond::Lt(next.clone(), c(tiles)));
         let begins: Vec<i64> = self.copies.iter().map(begins).map(|step| step.min((steps - 2).max(0))).collect();
@@ -284,16 +346,24 @@ impl Tiles<'_, '_, '_> {
                     code.extend(guarded(there.clone(), this.fill(&others, &next, fill_slot.clone(), mode)?));
                 }
                 if tile.copies && !waits.is_empty() {
-                    code.extend(guarded(there.clone(), this.half(&waits, &next, &slot(slots - 1), Mode::Store)?));
-                    let later = add(next.clone(), c(slots - 1));
+                    code.extend(guarded(there.clone(), this.half(&waits, &next, &slot(ahead), Mode::Store)?));
+                    let later = add(next.clone(), c(ahead));
                     let there = cond(Cond::Lt(later.clone(), c(tiles)));
-                    code.extend(guarded(there, this.half(&waits, &later, &slot(2 * (slots - 1)), Mode::Load)?));
+                    code.extend(guarded(there, this.half(&waits, &later, &slot(2 * ahead), Mode::Load)?));
                 }
                 if begins.iter().max() == Some(&step) {
                     code.extend(this.committed());
                 }
                 Ok(code)
             };
+            if let Some(goes_on) = self.goes_on {
+                body.extend(self.begun(tile, &slot(0))?);
+                body.extend(fills(self)?);
+                body.push(Stmt::Group(GroupOp::MatrixWait(goes_on)));
+                let list: Vec<Stmt> = self.landed().into_iter().chain(self.emitter.barrier()).collect();
+                body.extend(guarded(cond(Cond::Lt(tile.number.clone(), c(tiles - 1))), list));
+                continue;
+            }
             // While the tile may be read: before the barrier after which it is overwritten.
             body.extend(self.load(&tile.number, &slot(0), step, set(step), false)?);
             if is_last && steps == 1 {
