@@ -4,11 +4,13 @@
 //! shared memory, which only decide how many blocks are resident. So a way is no part of the k best where k others with as
 //! many of both add no more of anything; what is left of A, of B and of the loops is tried together.
 use super::time::Share;
-use super::work::{Operand, Sectors};
+use super::work::{copied_places, Operand, Sectors};
 use crate::path::Path;
 use crate::work::Work;
 use egg::Id;
-use satune_ir::term::tensor::{mma_conditions, Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout};
+use satune_ir::term::tensor::{
+    copied_conditions, mma_conditions, Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout, WgmmaPlan,
+};
 use satune_ir::term::{Side, Space, Stage, Team, Term};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -35,6 +37,8 @@ pub(crate) struct Known<'s> {
     ways: Once<(Id, usize), Arc<Vec<Ways<'s>>>>,
     /// Counts of the copies of a class, which several warps' tiles share.
     copies: Once<Id, Arc<Vec<(&'s Term, Work)>>>,
+    /// Counts of the copies that threads make for `wgmma`.
+    copied: Once<(bool, Operand), Work>,
     /// What accesses of so many elements touch of an operand's tile.
     touching: Once<(bool, Side, [i64; 3]), Arc<Sectors>>,
 }
@@ -56,6 +60,14 @@ impl<K: Eq + Hash, V: Clone> Once<K, V> {
 }
 
 impl<'s> Known<'s> {
+    /// The operands that a plan's own threads copy for `wgmma`, with the counts.
+    pub(super) fn copied(&self, gemm: &Gemm, plan: &WgmmaPlan) -> Vec<(Operand, Work)> {
+        let of = |place: Operand| {
+            (place, self.copied.get((gemm.swapped, place), || place.copies(gemm, &copied_conditions::WAY)))
+        };
+        copied_places(plan, gemm).into_iter().map(of).collect()
+    }
+
     /// The ways of a class that can be among the k best.
     pub(super) fn ways(&self, space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Arc<Vec<Ways<'s>>> {
         self.ways.get((class, k), || Arc::new(ways(space, gemm, class, k, self)))

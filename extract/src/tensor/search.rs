@@ -7,7 +7,7 @@
 use super::kernel::{tiles, Kernel};
 use super::open::{Blocks, Open, Part, Reach};
 use super::operands::{Known, Ways};
-use super::time::{self, Inner, Outer};
+use super::time::{self, Counted, Inner, Outer};
 use super::traffic::Traffic;
 use crate::path::{Above, Path};
 use crate::{Descriptor, Query};
@@ -264,7 +264,9 @@ impl<'s> Search<'_, 's> {
             let Ok(TensorSchedule::Wgmma(plan)) = TensorSchedule::from_chain_of(&nodes, self.gemm(false)) else {
                 continue;
             };
-            let Ok(inner) = Inner::of(&Kernel::Wgmma(&plan), self.gemm(plan.swapped), self.gpu) else { continue };
+            let gemm = self.gemm(plan.swapped);
+            let counted = Counted::of_copied(&plan, gemm, &self.known.copied(gemm, &plan));
+            let Ok(inner) = Inner::of_counts(&Kernel::Wgmma(&plan), gemm, &counted, self.gpu) else { continue };
             if self.least_ms(&mut blocks, &inner) >= self.worst_of(inner.tile) {
                 slow.push(*matrix);
                 continue;

@@ -3,8 +3,8 @@ use super::kernel::{tiles, Kernel};
 use crate::work::{computing, Work};
 use satune_ir::machine::{matrix_wavefronts, wavefronts};
 use satune_ir::term::tensor::{
-    mma_conditions, wgmma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan, TileLayout, TileStore,
-    Turn, WgmmaPlan, Wmma,
+    copied_conditions, mma_conditions, wgmma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan,
+    TileLayout, TileStore, Turn, WgmmaPlan, Wmma,
 };
 use satune_ir::term::{Axis, Places, Side};
 
@@ -39,7 +39,7 @@ pub fn block(kernel: &Kernel<'_>, gemm: &Gemm) -> Block {
     let gemm = &*gemm.oriented(kernel.swapped());
     match kernel {
         Kernel::Mma(plan) => mma(plan, gemm),
-        Kernel::Wgmma(plan) => wgmma(plan, gemm),
+        Kernel::Wgmma(plan) => wgmma(plan, gemm, &copied(plan, gemm)),
     }
 }
 
@@ -97,7 +97,8 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
     Block { tile, end, k_tiles: k_tiles(gemm.k, k, plan.split_k) }
 }
 
-fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
+/// The counts of a block on `wgmma` whose own threads make such copies, if any.
+pub(super) fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, copied: &[(Operand, Work)]) -> Block {
     let [m, n, k] = plan.tile;
     let steps = (k * i64::from(gemm.operand.bytes()) / 32) as f64;
     let rows = plan.op.rows();
@@ -114,18 +115,27 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         true => extent / wgmma_conditions::box_columns(extent),
         false => spans,
     };
-    // Shared memory: what the TMA writes, and A's rows and B's columns of each instruction.
-    let tile = Work {
-        async_copies: (boxes(Side::A, m) + boxes(Side::B, n)) as f64,
+    // Of shared memory A's rows and B's columns of each instruction.
+    let mut tile = Work {
         matrix: row_blocks * steps * warps,
         shared_load_wavefronts: row_blocks * ((rows + n) * spans) as f64,
         shared_load_wavefronts_ideal: row_blocks * ((rows + n) * spans) as f64,
-        shared_store_wavefronts: ((m + n) * spans) as f64,
-        shared_store_wavefronts_ideal: ((m + n) * spans) as f64,
-        l2_sectors: brought / 32.0,
-        global_load_sectors: brought / 32.0,
         ..Work::default()
     };
+    if plan.by_threads {
+        tile.barriers = f64::from(plan.threads() / 32);
+        copied.iter().for_each(|(_, copies)| tile.add(copies, 1.0));
+    } else {
+        let by_tma = Work {
+            async_copies: (boxes(Side::A, m) + boxes(Side::B, n)) as f64,
+            shared_store_wavefronts: ((m + n) * spans) as f64,
+            shared_store_wavefronts_ideal: ((m + n) * spans) as f64,
+            l2_sectors: brought / 32.0,
+            global_load_sectors: brought / 32.0,
+            ..Work::default()
+        };
+        tile.add(&by_tma, 1.0);
+    }
     let end = match plan.store {
         TileStore::Direct => direct(gemm, plan.partial(), [m, n], [false; 2]),
         TileStore::Tma | TileStore::Boxes => {
@@ -191,6 +201,19 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         ..end
     };
     Block { tile, end, k_tiles: k_tiles(gemm.k, k, plan.split_k) }
+}
+
+/// The operands of a plan on `wgmma` whose threads copy them; none have a warp's part.
+pub(super) fn copied_places(plan: &WgmmaPlan, gemm: &Gemm) -> Vec<Operand> {
+    let ([m, n, k], threads) = (plan.tile, i64::from(plan.threads()));
+    let Some(op) = copied_conditions::copied_as(gemm).filter(|_| plan.by_threads) else { return Vec::new() };
+    [(Side::A, m), (Side::B, n)].map(|(side, extent)| Operand { side, op, extent, own: extent, k, threads }).to_vec()
+}
+
+/// The same with their copies per tile along k.
+pub(super) fn copied(plan: &WgmmaPlan, gemm: &Gemm) -> Vec<(Operand, Work)> {
+    let of = |place: Operand| (place, place.copies(gemm, &copied_conditions::WAY));
+    copied_places(plan, gemm).into_iter().map(of).collect()
 }
 
 /// Tiles along k of a part.

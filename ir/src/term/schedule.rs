@@ -105,9 +105,10 @@ impl Schedule {
                 tile: tile_text(plan.tile, plan.swapped),
                 step: plan.tile[2].to_string(),
                 overlap: format!(
-                    "{}{}, TMA, {} stages, {} consumers{}{}{}",
+                    "{}{}, {}, {} stages, {} consumers{}{}{}",
                     plan.op,
                     swapped_text(plan.swapped),
+                    if plan.by_threads { "by threads" } else { "TMA" },
                     plan.stages,
                     plan.consumers,
                     if plan.ping_pong { " in turn" } else { "" },

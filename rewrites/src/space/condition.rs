@@ -43,13 +43,14 @@ pub enum Condition {
     WgmmaCluster,
     WgmmaStream,
     WgmmaStore,
+    CopiedFits,
     RingFits,
     RingParts,
 }
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 40] = [
+    pub const ALL: [Condition; 41] = [
         Condition::ThreadsDivide,
         Condition::AccumulatorsFit,
         Condition::WarpsDivide,
@@ -88,6 +89,7 @@ impl Condition {
         Condition::WgmmaCluster,
         Condition::WgmmaStream,
         Condition::WgmmaStore,
+        Condition::CopiedFits,
         Condition::RingFits,
         Condition::RingParts,
     ];
@@ -135,6 +137,7 @@ impl Condition {
             Condition::WgmmaStream => "no block of stream-K is idle, and k is not split otherwise",
             Condition::WgmmaCluster => "clusters divide tiles and grid, and their blocks what they share",
             Condition::WgmmaStore => "what the TMA stores has 16 or 32 bits, whole chunks and boxes, is no partial sum, and in a batch does not reach into the next product's",
+            Condition::CopiedFits => "what threads copy for wgmma waits in registers beside their sums",
             Condition::RingFits => "the ring fits in shared memory",
             Condition::RingParts => "a part of k has whole tiles of the ring",
         }

@@ -72,6 +72,7 @@ const PARTS: &[Part<Fixed>] = &[
     part(&["registers"], "registers", |f| (f.registers, f.registers_m_outer) = (None, None)),
     part(&["consumers"], "consumers", |f| f.wgmma.consumers = None),
     part(&["in turn"], "consumers", |f| f.wgmma.in_turn = None),
+    part(&["by threads"], "consumers", |f| f.wgmma.by_threads = None),
     follows(&["consumers", "rows of consumers"], |f| f.wgmma.row_blocks = None),
     part(&["warp"], "warp tile", |f| f.mma.warp = None),
     part(&["order of warps"], "warp tile", |f| f.mma.warps_m_outer = None),

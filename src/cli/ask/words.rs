@@ -41,9 +41,10 @@ impl Fixed {
         let mut said = Said::default();
         // An instruction's name says what multiplies.
         let kind = self.kind.filter(|_| self.mma.instruction.is_none());
-        said.say(kind, |kind| match kind {
+        // Which of the two it is, is the GPU's to say: then who brings tiles tells the kind.
+        let told = self.wgmma.op.is_none() && self.wgmma.by_threads.is_some();
+        said.say(kind.filter(|kind| *kind != Multiplier::Wgmma || !told), |kind| match kind {
             Multiplier::Cores => "cores".into(),
-            // Which of the two is the GPU's to say.
             Multiplier::Wgmma => self.wgmma.op.map_or("TMA", GroupMma::name).into(),
             kind => kind.name().into(),
         });
@@ -106,6 +107,7 @@ impl Fixed {
         let wgmma = &self.wgmma;
         let op = wgmma.op.unwrap_or_default();
         said.say(wgmma.n, |n| format!("{op} m{}n{n}", op.rows()));
+        said.either(wgmma.by_threads, "by threads", "TMA");
         match (wgmma.row_blocks, wgmma.consumers) {
             (Some(rows), Some(consumers)) => {
                 let turn = if wgmma.in_turn == Some(true) { "in turn " } else { "" };

@@ -2,36 +2,44 @@
 use super::{mma, tensor_clocks, wgmma, Inner, Share};
 use crate::prediction::Infeasible;
 use crate::tensor::kernel::Kernel;
-use crate::tensor::work::{self, Block};
+use crate::tensor::work::{self, Block, Operand};
+use crate::work::Work;
 use crate::Descriptor;
-use satune_ir::term::tensor::{Gemm, GroupMma};
+use satune_ir::term::tensor::{copied_conditions, Gemm, GroupMma, WgmmaPlan};
 
 /// What is counted of a plan's block: it does not depend on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tensor) struct Counted {
     pub block: Block,
-    /// Of the operands, on `mma.sync`.
+    /// Of the operands, where a block's threads copy them.
     share: Share,
 }
 
 impl Counted {
     /// Counts.
     pub fn of(kernel: &Kernel<'_>, gemm: &Gemm) -> Counted {
-        let gemm = &*gemm.oriented(kernel.swapped());
-        let share = match kernel {
-            Kernel::Mma(plan) => mma::share(plan, gemm),
-            Kernel::Wgmma(_) => Share::default(),
+        match kernel {
+            Kernel::Mma(plan) => {
+                Counted { block: work::block(kernel, gemm), share: mma::share(plan, &gemm.oriented(plan.swapped)) }
+            }
+            Kernel::Wgmma(plan) => {
+                let gemm = &*gemm.oriented(plan.swapped);
+                Counted::of_copied(plan, gemm, &work::copied(plan, gemm))
+            }
+        }
+    }
+
+    /// Counts a plan on `wgmma` whose own threads make such copies of operands; of the product as the plan has it.
+    pub fn of_copied(plan: &WgmmaPlan, gemm: &Gemm, copied: &[(Operand, Work)]) -> Counted {
+        let share = |(place, copies): &(Operand, Work)| {
+            Share::counted(place, gemm, &copied_conditions::WAY, copies, &Work::default())
         };
-        Counted { block: work::block(kernel, gemm), share }
+        let share = copied.iter().map(share).fold(Share::default(), |sum, one| sum.plus(&one));
+        Counted { block: work::wgmma(plan, gemm, copied), share }
     }
 }
 
 impl Inner {
-    /// Counts a plan's block and what it takes.
-    pub fn of(kernel: &Kernel<'_>, gemm: &Gemm, gpu: &Descriptor) -> Result<Inner, Infeasible> {
-        Inner::of_counts(kernel, gemm, &Counted::of(kernel, gemm), gpu)
-    }
-
     /// What a plan's block takes, which is counted.
     pub fn of_counts(
         kernel: &Kernel<'_>,
@@ -59,7 +67,7 @@ impl Inner {
                 if rates.wgmma_share <= 0.0 || !gpu.tma || !has {
                     return Err(Infeasible::cores(plan.op.name(), plan.op.needs(), gpu));
                 }
-                wgmma::inner(plan, gemm, gpu, &counted.block, flop / (rate * rates.wgmma_share))
+                wgmma::inner(plan, gemm, gpu, (&counted.block, flop / (rate * rates.wgmma_share)), &counted.share)
             }
         }
     }

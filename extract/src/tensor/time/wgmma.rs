@@ -1,13 +1,13 @@
 //! The time of a block on `wgmma` or `tcgen05`.
-use super::{with_blocks, Facts, Inner, Walk, DRAIN};
+use super::{with_blocks, Facts, Inner, Share, Walk, DRAIN};
 use crate::prediction::Infeasible;
-use crate::residency::MOST_REGISTERS;
+use crate::residency::{rounded, MOST_REGISTERS};
 use crate::tensor::kernel::of_product;
 use crate::tensor::work::Block;
-use crate::time::{Demand, Moved};
+use crate::time::{largest, norm, Demand, Moved};
 use crate::Descriptor;
 use satune_ir::term::tensor::wgmma_conditions::{aligned, columns, AlignedRows, COLUMNS};
-use satune_ir::term::tensor::{Gemm, GroupMma, WgmmaPlan, MOST_KEPT};
+use satune_ir::term::tensor::{copied_conditions, Gemm, GroupMma, WgmmaPlan, MOST_KEPT};
 use satune_ir::term::Side;
 use satune_ir::DType;
 
@@ -82,9 +82,12 @@ pub(super) fn inner(
     plan: &WgmmaPlan,
     gemm: &Gemm,
     gpu: &Descriptor,
-    counts: &Block,
-    tensor: f64,
+    (counts, tensor): (&Block, f64),
+    share: &Share,
 ) -> Result<Inner, Infeasible> {
+    if plan.by_threads {
+        return by_threads(plan, gemm, gpu, (counts, tensor), share);
+    }
     let threads = i64::from(plan.threads());
     // Of one consumer the compiler is told to fit one block; of more, registers are dealt out for one.
     let registers = match plan.consumers {
@@ -162,4 +165,50 @@ pub(super) fn inner(
         ends: block.ends + transfer + if plan.cluster_size() > 1 { CLUSTER_MEETING } else { 0.0 },
         ..block
     })
+}
+
+/// A plan's block whose threads copy the tiles themselves.
+fn by_threads(
+    plan: &WgmmaPlan,
+    gemm: &Gemm,
+    gpu: &Descriptor,
+    (counts, tensor): (&Block, f64),
+    share: &Share,
+) -> Result<Inner, Infeasible> {
+    let threads = i64::from(plan.threads());
+    let registers = rounded(copied_conditions::registers(gemm, plan.tile, plan.team(), plan.stages));
+    if registers > MOST_REGISTERS {
+        return Err(Infeasible::Registers { registers, most: MOST_REGISTERS, threads: threads as u32 });
+    }
+    let issued =
+        counts.tile.matrix + counts.tile.barriers + f64::from(plan.consumers) * overhead(plan, gemm) + share.issued;
+    let issue = issued / 4.0 / gpu.issue_efficiency;
+    let shared = counts.tile.shared_load_wavefronts + counts.tile.shared_store_wavefronts;
+    let parts = [tensor, issue, shared, share.moved * 32.0 / f64::from(gpu.load_store_lanes)];
+    let step = largest(&parts);
+    // Threads copy while tensor cores multiply. Then they wait, for all of the multiplication or for that of the tile before, and meet.
+    let meets = 2.0 * gpu.latency_shared + share.stands * gpu.latency_dram;
+    let chain = if plan.eager_release { tensor.max(issue) + DRAIN + meets } else { tensor.max(issue + meets) };
+    let ahead = f64::from(plan.stages) - if plan.eager_release { 1.0 } else { 2.0 };
+    let waits = gpu.latency_dram / ahead.max(1.0);
+    let facts = Facts {
+        tile: of_product(plan.tile, plan.swapped),
+        split_k: plan.split_k,
+        threads,
+        registers,
+        shared_bytes: plan.shared_bytes(gemm),
+        parts,
+        arrives: norm(&[chain.max(step), waits], gpu.overlap_exponent),
+        comes: waits,
+        end: &counts.end,
+        more_end: 0.0,
+        at_once: with_blocks(plan.grid(gemm), gpu),
+        k_tiles: counts.k_tiles,
+        l2_bytes: counts.total().l2_sectors * 32.0,
+        most_resident: i64::MAX,
+    };
+    let block = Inner::of_block(&facts, gemm, gpu)?;
+    // What the first tiles are made of is waited for before any later tile's is asked for.
+    let asked_twice = if share.waiting > 0 { gpu.latency_dram } else { 0.0 };
+    Ok(Inner { ends: block.ends + asked_twice, ..block })
 }

@@ -108,6 +108,9 @@ pub enum TensorError {
         /// What forbids them.
         why: &'static str,
     },
+    /// Tiles that threads cannot copy.
+    #[error("the threads that multiply cannot copy the tiles: {0}")]
+    ByThreads(&'static str),
     /// Steps along k that cannot be dealt out evenly.
     #[error("stream-K: {0}")]
     StreamK(&'static str),

@@ -74,7 +74,7 @@ impl GroupMma {
     }
 }
 
-/// Who multiplies a block's tile on such an instruction: groups of four warps, beside that of the producer.
+/// Who multiplies a block's tile on such an instruction: groups of four warps, beside that of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Consumers {
     /// The instruction.
@@ -83,9 +83,17 @@ pub struct Consumers {
     pub count: u32,
     /// Instead they take whole tiles, in turn.
     pub ping_pong: bool,
+    /// They copy operands to shared memory themselves, as threads do. Else four more warps, the producer, have the TMA bring them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_threads: bool,
 }
 
 impl Consumers {
+    /// Threads of a block.
+    pub fn threads(self) -> u32 {
+        self.count.saturating_add(u32::from(!self.by_threads)).saturating_mul(128)
+    }
+
     /// Groups that share a tile's rows.
     pub fn at_tile(self) -> i64 {
         if self.ping_pong {

@@ -3,6 +3,7 @@
 //! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later) or `wmma` (sm_70 and later),
 //! [`WgmmaPlan`] how on `wgmma` (sm_90a) or `tcgen05` (sm_100a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
 mod boxes;
+mod by_threads;
 mod epilogue;
 mod error;
 mod gathered;
@@ -58,6 +59,11 @@ pub mod wgmma_conditions {
         across, aligned, box_columns, box_line, boxes, by_rows, cluster, columns, consumers, dealt_registers, operands,
         places, rows, split, stages, store, stream_k, sums, tile, tile_k, AlignedRows, BOXES, COLUMNS,
     };
+}
+
+/// The conditions of `wgmma` plans whose tiles the threads copy that multiply, one by one.
+pub mod copied_conditions {
+    pub use super::by_threads::{alone, copied_as, has_use, operands, registers, registers_fit, stages, WAY};
 }
 
 /// Shared memory that a block can have on the largest GPUs, bytes.

@@ -23,7 +23,7 @@ pub enum TensorNode {
         /// Instruction.
         op: Mma,
     },
-    /// The grid is made of blocks of a producer and some consumers, four warps each, which multiply by `wgmma` or `tcgen05`.
+    /// The grid is made of blocks of some consumers, four warps each, which multiply by `wgmma` or `tcgen05`, and a producer or none.
     Wgmma {
         /// Who multiplies.
         team: Consumers,
@@ -223,7 +223,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             (*op == o && b.team == Team::Grid && in_memory(b.c)).then_some(grid)
         }
         (TensorNode::Wgmma { team, stream_k, .. }, TensorStage::Store(_), TensorInstruction::Wgmma(own)) => {
-            let fits = *team == own && b.team == Team::Cta((own.count + 1) * 128) && in_memory(b.c);
+            let fits = *team == own && b.team == Team::Cta(own.threads()) && in_memory(b.c);
             // With stream-K the blocks write partial sums of what is, as a whole, C.
             let c = match (stream_k, b.c) {
                 (false, c) => c,
@@ -255,7 +255,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             let tile = Tile { m: b.tile.m.checked_mul(team.at_tile())?, ..b.tile };
             let fits = *count == team.count && *ping_pong == team.ping_pong && b.team == Team::Warpgroup;
             let stage = TensorStage::Deal { kind, room: false };
-            fits.then_some(State { team: Team::Cta((count + 1) * 128), tile, ..next(stage) })
+            fits.then_some(State { team: Team::Cta(team.threads()), tile, ..next(stage) })
         }
         _ => None,
     }
@@ -267,8 +267,9 @@ impl fmt::Display for TensorNode {
             TensorNode::Swap => f.write_str("swap"),
             TensorNode::Mma { op: Mma::Wmma(op) } => write!(f, "cta:wmma:{:?}:{:?}", op.shape, op.operand),
             TensorNode::Mma { op } => write!(f, "cta:mma:{op:?}"),
-            TensorNode::Wgmma { team: Consumers { op, count, ping_pong }, blocks, cluster, stream_k } => {
+            TensorNode::Wgmma { team: Consumers { op, count, ping_pong, by_threads }, blocks, cluster, stream_k } => {
                 write!(f, "cta:{op}:{count}{}", if *ping_pong { ":in-turn" } else { "" })?;
+                f.write_str(if *by_threads { ":by-threads" } else { "" })?;
                 if *cluster != [1, 1] {
                     write!(f, ":cluster:{}x{}", cluster[0], cluster[1])?;
                 }

@@ -131,6 +131,7 @@ impl TensorSchedule {
                     tile: [tile.m * team.at_tile(), tile.n, tile.k],
                     consumers: team.count,
                     ping_pong: team.ping_pong,
+                    by_threads: team.by_threads,
                     stages,
                     by_rows,
                     eager_release,

@@ -1,6 +1,7 @@
 //! Schedules on `wgmma` and `tcgen05`, and when they fit.
 use super::{
-    boxes::Part, multiple, tiles, Boxes, Consumers, Gemm, GroupMma, Raster, StreamK, TensorError, MOST_SHARED,
+    boxes::Part, by_threads, multiple, tiles, Boxes, Consumers, Gemm, GroupMma, Raster, StreamK, TensorError,
+    MOST_SHARED,
 };
 use crate::term::{Axis, Place, Side};
 use crate::DType;
@@ -20,6 +21,9 @@ pub struct WgmmaPlan {
     /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of the
     /// instruction's.
     pub consumers: u32,
+    /// They copy the tiles, too ([`by_threads`]); else a producer has the TMA bring them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_threads: bool,
     /// Instead, each of two consumers takes whole tiles, in turn: one multiplies while the other stores.
     pub ping_pong: bool,
     /// Tiles in the ring, 2 at least.
@@ -128,6 +132,7 @@ impl WgmmaPlan {
             swapped: false,
             tile,
             consumers,
+            by_threads: false,
             ping_pong: false,
             stages,
             by_rows: false,
@@ -144,8 +149,8 @@ impl WgmmaPlan {
 
     /// The same of a team.
     pub fn of_team(team: Consumers, tile: [i64; 3], stages: u32) -> WgmmaPlan {
-        let Consumers { op, count, ping_pong } = team;
-        WgmmaPlan { op, ping_pong, ..WgmmaPlan::plain(tile, count, stages) }
+        let Consumers { op, count, ping_pong, by_threads } = team;
+        WgmmaPlan { op, ping_pong, by_threads, ..WgmmaPlan::plain(tile, count, stages) }
     }
 
     /// Whether the plan fits the problem.
@@ -162,8 +167,12 @@ impl WgmmaPlan {
         tile(gemm, self.tile, self.team())?;
         multiple("raster group", self.raster.group, 1)?;
         multiple("split_k", self.split_k, 1)?;
-        split(gemm, self.tile[2], self.split_k)?;
-        rows(gemm)?;
+        if self.by_threads {
+            by_threads::check(self, gemm)?;
+        } else {
+            split(gemm, self.tile[2], self.split_k)?;
+            rows(gemm)?;
+        }
         store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]], self.team())?;
         sums(gemm, self.tile, self.team())?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
@@ -173,18 +182,19 @@ impl WgmmaPlan {
 
     /// Who multiplies.
     pub fn team(&self) -> Consumers {
-        Consumers { op: self.op, count: self.consumers, ping_pong: self.ping_pong }
+        Consumers { op: self.op, count: self.consumers, ping_pong: self.ping_pong, by_threads: self.by_threads }
     }
 
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
-        (self.consumers + 1) * GROUP as u32
+        self.team().threads()
     }
 
     /// Registers of a producer's and of a consumer's thread, where they part with the launch's.
     pub fn registers(&self, gemm: &Gemm) -> Option<(u32, u32)> {
         // Sums in tensor memory leave the launch's registers enough.
-        dealt_registers(self.consumers, gemm.sum_registers(self.sums())).filter(|_| self.op.holds_sums())
+        let deals = self.op.holds_sums() && !self.by_threads;
+        dealt_registers(self.consumers, gemm.sum_registers(self.sums())).filter(|_| deals)
     }
 
     /// Sums of a consumer, for each of its threads.
@@ -196,7 +206,9 @@ impl WgmmaPlan {
     pub fn shared_bytes(&self, gemm: &Gemm) -> i64 {
         let [m, n, k] = self.tile;
         let step = (m + n) * k * i64::from(gemm.operand.bytes());
-        let ring = i64::from(self.stages) * (step + 16) + if self.ping_pong { 16 } else { 0 };
+        // Beside a tile its barriers: of a producer, when it is there, and when it was read.
+        let barriers = if self.by_threads { 0 } else { 16 };
+        let ring = i64::from(self.stages) * (step + barriers) + if self.ping_pong { 16 } else { 0 };
         // Where tensor memory begins, and a barrier that says when a consumer's sums are there.
         let ring = ring + if self.op.holds_sums() { 0 } else { 8 + 8 * i64::from(self.consumers) };
         ring + i64::from(self.consumers) * self.staged(gemm.output) * i64::from(gemm.output.bytes())
@@ -294,7 +306,8 @@ impl WgmmaPlan {
                 if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
             ),
             format!(
-                "block tile {m}x{n}, k {k} (TMA, {} stages, freed {}{}), {} threads",
+                "block tile {m}x{n}, k {k} ({}, {} stages, freed {}{}), {} threads",
+                if self.by_threads { "by threads" } else { "TMA" },
                 self.stages,
                 match (self.op.holds_sums(), self.eager_release) {
                     (false, _) => "by its instructions",
@@ -318,7 +331,7 @@ impl WgmmaPlan {
 }
 
 /// Registers of a thread beside its sums: addresses, counters, parities (from machine code).
-const BESIDE_SUMS: i64 = 40;
+pub(super) const BESIDE_SUMS: i64 = 40;
 
 /// Registers of a thread beside an instruction's sums while it runs (from ptxas: m64n224 needs 138).
 const BESIDE_INSTRUCTION: i64 = 26;
@@ -368,7 +381,7 @@ fn order(plan: &WgmmaPlan) -> Result<(), TensorError> {
 /// One to three consumers; two where they take turns.
 pub fn consumers(team: Consumers) -> Result<(), TensorError> {
     if !(1..=3).contains(&team.count) || team.ping_pong && team.count != 2 {
-        return Err(TensorError::Threads((i64::from(team.count) + 1) * GROUP));
+        return Err(TensorError::Threads(team.threads().into()));
     }
     Ok(())
 }
@@ -401,6 +414,9 @@ pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], team: Consumers) -> Result<(), Ten
         return Err(TensorError::TensorMap("the tile", "it has at most 256 bytes along k"));
     }
     for (name, side, tile, all) in [("A", Side::A, m, gemm.m), ("B", Side::B, n, gemm.n)] {
+        if team.by_threads {
+            continue;
+        }
         boxes(gemm, side, [tile, k]).transpose()?;
         if all % tile != 0 && gemm.gathered(side).is_some_and(|of| of.shares(side.spatial())) {
             return Err(TensorError::TensorMap(name, "its last tile would reach into the next product's"));
@@ -516,7 +532,7 @@ pub fn across(gemm: &Gemm, side: Side) -> bool {
     stored_across(gemm, side) && (gemm.operand.bytes() == 2 || gemm.gathered(side).is_some())
 }
 
-fn stored_across(gemm: &Gemm, side: Side) -> bool {
+pub(super) fn stored_across(gemm: &Gemm, side: Side) -> bool {
     match side {
         Side::A => gemm.a_transposed,
         Side::B => !gemm.b_transposed,
@@ -674,12 +690,13 @@ pub fn sums(gemm: &Gemm, [m, n, k]: [i64; 3], team: Consumers) -> Result<(), Ten
     let row_blocks = team.row_blocks(m);
     let of_instruction = gemm.sum_registers(n / 2);
     let sums = row_blocks * of_instruction;
-    let most = dealt_registers(consumers, sums).map_or(255, |r| i64::from(r.1)) - BESIDE_SUMS;
+    let launch = (65536 / i64::from(team.threads()) / 8 * 8).min(255);
+    let dealt = dealt_registers(consumers, sums).filter(|_| !team.by_threads);
+    let most = dealt.map_or(launch, |r| i64::from(r.1)) - BESIDE_SUMS;
     if sums > most {
         return Err(TensorError::Accumulators(sums, most));
     }
     // ptxas gives one instruction no more than the launch gives a thread, whatever setmaxnreg says later (C7602).
-    let launch = (65536 / ((i64::from(consumers) + 1) * GROUP) / 8 * 8).min(255);
     let most = launch - BESIDE_INSTRUCTION;
     if of_instruction > most {
         return Err(TensorError::Accumulators(of_instruction, most));

@@ -5,7 +5,7 @@ use crate::space::gather::{from_memory, GatherWriter};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::wgmma_conditions::AlignedRows;
-use satune_ir::term::tensor::{Fragment, Gemm, Mma, Raster};
+use satune_ir::term::tensor::{mma_conditions, CopyOrder, Fragment, Gemm, Mma, OperandPlan, Raster};
 use satune_ir::term::{Axis, Contraction, Side};
 use serde_json::{json, Value};
 
@@ -253,6 +253,68 @@ impl<'a> Writer<'a> {
             self.call("set_scope", [var(shared(side)), json!(0), json!("shared")]);
         } else {
             self.cache_read(self.contraction, main, side, "shared", shared(side));
+        }
+    }
+
+    /// The copies of an operand's tile: which thread copies what.
+    pub fn fill(&mut self, side: Side, plan: &OperandPlan, threads: [i64; 2]) {
+        let width = mma_conditions::copy_elements(self.gemm, side, plan.bytes);
+        self.copies(shared(side), threads, (plan.order, plan.rolled), width);
+        let bytes = i64::from(plan.bytes);
+        if width * i64::from(self.gemm.operand.bytes()) != bytes {
+            self.note(shared(side), keys::COPY_BYTES, bytes);
+        }
+        self.crop(side, width);
+    }
+
+    /// What padding along m or n makes is left out of the results.
+    fn crop(&mut self, side: Side, width: i64) {
+        let gemm = self.gemm;
+        let (_, [m, n, _]) = self.padding();
+        let is_padded = if side == Side::A { m } else { n };
+        if is_padded {
+            let along_k = mma_conditions::rows_along_k(gemm, side);
+            let dims = self.contraction.operand(side).dims.len();
+            let dimension = if along_k { dims - 1 } else { dims - 2 };
+            let at_once = if along_k { width } else { 1 };
+            self.call("annotate", [var(shared(side)), json!(keys::CROPPED), json!([dimension, at_once])]);
+        }
+    }
+
+    /// The copies of a tile by teams of so many threads (threadIdx.y and x), each of so many elements at once.
+    pub fn copies(&mut self, block: &str, threads: [i64; 2], (order, rolled): (CopyOrder, bool), width: i64) {
+        let ([teams, threads], width) = (threads.map(|n| json!(n)), json!(width));
+        let loops = self.name("copy_loops");
+        self.named("get_loops", [var(block)], &loops);
+        let rows_and_columns = [from_end(&loops, 2), from_end(&loops, 1)];
+        let names = ["serial", "warp", "lane", "vector"].map(|part| self.name(&format!("copy_{part}")));
+        let [serial, warp, lane, vector] = names.clone();
+        let fused = self.name("copy_fused");
+        match order {
+            CopyOrder::Rows => {
+                self.named("fuse", rows_and_columns, &fused);
+                self.split_into(var(&fused), vec![Value::Null, teams, threads, width], &names);
+            }
+            CopyOrder::Own => {
+                self.named("fuse", rows_and_columns, &fused);
+                let names = [warp.clone(), lane.clone(), serial.clone(), vector.clone()];
+                self.split_into(var(&fused), vec![teams, threads, Value::Null, width], &names);
+            }
+            CopyOrder::Columns => {
+                let chunk = self.name("copy_chunk");
+                let [row, column] = rows_and_columns;
+                self.split_into(column, vec![Value::Null, width], &[chunk.clone(), vector.clone()]);
+                self.call("reorder", [var(&chunk), row.clone(), var(&vector)]);
+                self.named("fuse", [var(&chunk), row], &fused);
+                let names = [serial.clone(), warp.clone(), lane.clone()];
+                self.split_into(var(&fused), vec![Value::Null, teams, threads], &names);
+            }
+        }
+        self.call("vectorize", [var(&vector)]);
+        self.call("bind", [var(&warp), json!("threadIdx.y")]);
+        self.call("bind", [var(&lane), json!("threadIdx.x")]);
+        if !rolled {
+            self.call("unroll", [var(&serial)]);
         }
     }
 

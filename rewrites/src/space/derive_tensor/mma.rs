@@ -4,7 +4,7 @@ use super::error::Untraced;
 use crate::intrinsics::{fragment as places, mma_sync};
 use crate::keys;
 use crate::space::gather::GatherWriter;
-use crate::space::writer::{from_end, var, TraceWriter};
+use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, Fragment, OperandPlan, Store, TensorPlan, TileLayout, Turn};
 use satune_ir::term::{Axis, Side};
@@ -73,6 +73,11 @@ impl MmaWriter<'_> {
         [tile[0] / warp[0], tile[1] / warp[1]]
     }
 
+    /// Warps of a block, and threads of one.
+    fn threads(&self) -> [i64; 2] {
+        [self.warps().iter().product(), 32]
+    }
+
     /// The loops: blocks, warps, tiles and steps along k, instructions.
     pub(super) fn nest(&mut self) {
         let plan = self.plan;
@@ -130,70 +135,11 @@ impl MmaWriter<'_> {
     /// The copies of an operand's tile: which thread copies what, and whether it waits in registers on its way.
     pub(super) fn fill(&mut self, side: Side) {
         let plan = *self.operand(side);
-        let gemm = self.base.gemm;
-        let width = mma_conditions::copy_elements(gemm, side, plan.bytes);
-        self.copies(shared(side), plan.order, plan.rolled, width);
-        let bytes = i64::from(plan.bytes);
-        if width * i64::from(gemm.operand.bytes()) != bytes {
-            self.base.note(shared(side), keys::COPY_BYTES, bytes);
-        }
-        self.crop(side, width);
+        self.base.fill(side, &plan, self.threads());
         self.base.note(shared(side), keys::PREFETCH, plan.prefetch.into());
         self.base.note(shared(side), keys::STEP, plan.step.into());
         if !self.plan.instruction.is_async() {
             self.base.call("annotate", [var(shared(side)), json!(keys::LOCAL_STAGE), json!(1)]);
-        }
-    }
-
-    /// What padding along m or n makes is left out of the results.
-    fn crop(&mut self, side: Side, width: i64) {
-        let gemm = self.base.gemm;
-        let (_, [m, n, _]) = self.base.padding();
-        let is_padded = if side == Side::A { m } else { n };
-        if is_padded {
-            let along_k = mma_conditions::rows_along_k(gemm, side);
-            let dims = self.base.contraction.operand(side).dims.len();
-            let dimension = if along_k { dims - 1 } else { dims - 2 };
-            let at_once = if along_k { width } else { 1 };
-            self.base.call("annotate", [var(shared(side)), json!(keys::CROPPED), json!([dimension, at_once])]);
-        }
-    }
-
-    fn copies(&mut self, block: &str, order: CopyOrder, rolled: bool, width: i64) {
-        let [warps_m, warps_n] = self.warps();
-        let (warps, threads, width) = (json!(warps_m * warps_n), json!(32), json!(width));
-        let base = &mut self.base;
-        let loops = base.name("copy_loops");
-        base.named("get_loops", [var(block)], &loops);
-        let rows_and_columns = [from_end(&loops, 2), from_end(&loops, 1)];
-        let names = ["serial", "warp", "lane", "vector"].map(|part| base.name(&format!("copy_{part}")));
-        let [serial, warp, lane, vector] = names.clone();
-        let fused = base.name("copy_fused");
-        match order {
-            CopyOrder::Rows => {
-                base.named("fuse", rows_and_columns, &fused);
-                base.split_into(var(&fused), vec![Value::Null, warps, threads, width], &names);
-            }
-            CopyOrder::Own => {
-                base.named("fuse", rows_and_columns, &fused);
-                let names = [warp.clone(), lane.clone(), serial.clone(), vector.clone()];
-                base.split_into(var(&fused), vec![warps, threads, Value::Null, width], &names);
-            }
-            CopyOrder::Columns => {
-                let chunk = base.name("copy_chunk");
-                let [row, column] = rows_and_columns;
-                base.split_into(column, vec![Value::Null, width], &[chunk.clone(), vector.clone()]);
-                base.call("reorder", [var(&chunk), row.clone(), var(&vector)]);
-                base.named("fuse", [var(&chunk), row], &fused);
-                let names = [serial.clone(), warp.clone(), lane.clone()];
-                base.split_into(var(&fused), vec![Value::Null, warps, threads], &names);
-            }
-        }
-        base.call("vectorize", [var(&vector)]);
-        base.call("bind", [var(&warp), json!("threadIdx.y")]);
-        base.call("bind", [var(&lane), json!("threadIdx.x")]);
-        if !rolled {
-            base.call("unroll", [var(&serial)]);
         }
     }
 
@@ -283,7 +229,7 @@ impl MmaWriter<'_> {
     /// The copies of C's tile from shared memory.
     fn store_tile(&mut self) {
         let width = 16 / i64::from(self.base.gemm.output.bytes());
-        self.copies("c_shared", CopyOrder::Rows, false, width);
+        self.base.copies("c_shared", self.threads(), (CopyOrder::Rows, false), width);
         let (gemm, [m, n, _]) = (self.base.gemm, self.plan.tile);
         let columns = if gemm.c_transposed { m } else { n };
         self.lay("c_fragment", (mma_conditions::staged_layout(columns), Turn::Rows), columns, gemm.output);

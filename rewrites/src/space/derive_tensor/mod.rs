@@ -39,7 +39,7 @@ pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Tr
 pub fn padded(schedule: &Schedule, contraction: &Contraction) -> Vec<String> {
     let (tile, swapped, by_tma) = match schedule {
         Schedule::Mma(plan) => (plan.tile, plan.swapped, false),
-        Schedule::Wgmma(plan) => (plan.tile, plan.swapped, true),
+        Schedule::Wgmma(plan) => (plan.tile, plan.swapped, !plan.by_threads),
         Schedule::Cores(_) | Schedule::Stream(_) => return Vec::new(),
     };
     let Ok(gemm) = Gemm::of(contraction) else { return Vec::new() };

@@ -18,7 +18,8 @@ use satune_ir::affine::value_of;
 use satune_ir::term::tensor::{Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileStore, WgmmaPlan};
 use satune_ir::term::{Contraction, Schedule, Side};
 use satune_ir::{
-    structural, visit, Annotations, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt, VarId,
+    structural, visit, Annotations, Block, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program,
+    Stmt, VarId,
 };
 use std::collections::BTreeSet;
 
@@ -350,7 +351,7 @@ impl<'p> Reader<'p> {
     }
 
     fn group(&self, op: Group, instruction: &Instruction<'p>, nest: &Nest<'_>) -> Read<WgmmaPlan> {
-        let [_, _, c] = instruction.buffers;
+        let [a, _, c] = instruction.buffers;
         let &[first, second] = nest.inner else { return wrong(name_of(nest.tile), "it has no two loops below") };
         let vars = instruction.realize.block.iter_vars.iter().zip(&instruction.realize.iter_values);
         let Some((_, k)) = vars.into_iter().find(|(iv, _)| iv.kind == IterKind::Reduce) else {
@@ -368,6 +369,7 @@ impl<'p> Reader<'p> {
             op: op.op,
             swapped: self.gemm.swapped,
             tile: [op.op.rows() * extent(rows)? * together, op.n, extent(step)? * op.k()],
+            by_threads: self.way_by_tma(&self.copy(a, true)?.block)? == 0,
             consumers: consumers.or_else(|_| wrong(name_of(nest.team), "there are 1 to 3 consumers"))?,
             ping_pong,
             stages: self.stages(nest)?,
@@ -390,8 +392,12 @@ impl<'p> Reader<'p> {
     fn boxes(&self, sums: BufferId) -> Read<TileStore> {
         let Some(staged) = self.copy(sums, false)?.block.writes.first() else { return Ok(TileStore::Tma) };
         let sent = &self.copy(staged.buffer, false)?.block;
-        let way = key::number(&format!("block `{}`", sent.name), &sent.annotations, keys::TMA)?;
-        Ok(if way == 2 { TileStore::Boxes } else { TileStore::Tma })
+        Ok(if self.way_by_tma(sent)? == 2 { TileStore::Boxes } else { TileStore::Tma })
+    }
+
+    /// How the TMA makes a copy; 0 where threads do.
+    fn way_by_tma(&self, copy: &Block) -> Read<i64> {
+        key::number(&format!("block `{}`", copy.name), &copy.annotations, keys::TMA)
     }
 
     /// Parts of k: the first dimension of partial sums.

@@ -7,8 +7,11 @@ use crate::keys;
 use crate::space::gather::GatherWriter;
 use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
-use satune_ir::term::tensor::{wgmma_conditions, GroupMma, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{copied_conditions, wgmma_conditions, GroupMma, TileStore, WgmmaPlan};
 use serde_json::{json, Value};
+
+/// Threads of a consumer.
+const THREADS: i64 = 128;
 
 /// Makes the trace.
 pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], Untraced> {
@@ -18,7 +21,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     let transposed = [a_across, !b_across];
     let op = Group { op: plan.op, n: plan.tile[1], types: gemm.types(), transposed, held: false };
     let mut base = Writer::new(product, plan.tile, plan.split_k);
-    base.aligned = SIDES.map(|side| wgmma_conditions::aligned(gemm, side));
+    base.aligned = SIDES.map(|side| wgmma_conditions::aligned(gemm, side).filter(|_| !plan.by_threads));
     let main = base.begin();
     base.cache_sums(main, if plan.op.holds_sums() { "warp" } else { tcgen05::SCOPE });
     let by_shared = plan.store != TileStore::Direct;
@@ -32,12 +35,17 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     nest(&mut base, plan, op.k());
     for side in SIDES {
         base.call("compute_at", [var(shared(side)), var("k_tile"), json!(true)]);
-        base.note(shared(side), keys::TMA, 1);
+        base.note(shared(side), keys::TMA, i64::from(!plan.by_threads));
     }
     base.call("reverse_compute_at", [var("c_fragment"), var("consumer"), json!(true)]);
     if by_shared {
         base.call("reverse_compute_at", [var("c_shared"), var("consumer"), json!(true)]);
         base.note("c_shared", keys::TMA, if plan.store == TileStore::Boxes { 2 } else { 1 });
+    }
+    if plan.by_threads {
+        for side in SIDES {
+            base.fill(side, &copied_conditions::WAY, [i64::from(plan.consumers), THREADS]);
+        }
     }
     base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_STAGE), json!([0, 0, i64::from(plan.stages) - 1])]);
     base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_ORDER), json!([0, 1, 2])]);

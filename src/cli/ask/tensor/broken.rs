@@ -3,8 +3,8 @@
 use super::super::fixed::Fixed;
 use super::Multiplier;
 use satune_ir::term::tensor::{
-    mma_conditions as mma, wgmma_conditions as wgmma, Consumers, Gemm, Mma, OperandPlan, Raster, Store, TensorError,
-    TensorPlan, TileLayout, TileStore, WgmmaPlan,
+    copied_conditions as copied, mma_conditions as mma, wgmma_conditions as wgmma, Consumers, Gemm, Mma, OperandPlan,
+    Raster, Store, TensorError, TensorPlan, TileLayout, TileStore, WgmmaPlan,
 };
 use satune_ir::term::{Contraction, Pair, Pipe, Side};
 use satune_rewrites::space::rules::tensor::{is_offered, TensorCores, TensorMenu};
@@ -213,8 +213,10 @@ impl Products {
             None => self.menu.consumers.clone(),
         }
         .into_iter()
-        .flat_map(|count| [false, true].map(|ping_pong| Consumers { op, count, ping_pong }))
+        .flat_map(|count| [false, true].map(|ping_pong| Consumers { op, count, ping_pong, by_threads: false }))
+        .flat_map(|team| [team, Consumers { by_threads: true, ..team }])
         .filter(|team| f.in_turn.is_none_or(|turn| turn == team.ping_pong))
+        .filter(|team| f.by_threads.is_none_or(|asked| asked == team.by_threads))
         .collect();
         let grids = match f.grid {
             Some(grid) => vec![grid],
@@ -249,7 +251,14 @@ impl Products {
         let part = self.part(fixed);
         let conditions: Vec<Condition<'_, WgmmaPlan>> = vec![
             Box::new(|p| wgmma::operands(gemm, p.op)),
-            Box::new(|_| wgmma::rows(gemm)),
+            Box::new(|p| if p.by_threads { copied::operands(gemm, p.op) } else { wgmma::rows(gemm) }),
+            Box::new(|p| if p.by_threads { copied::alone(p) } else { Ok(()) }),
+            Box::new(|p| if p.by_threads { copied::stages(p.stages) } else { Ok(()) }),
+            Box::new(|p| match p.by_threads {
+                true => copied::registers_fit(gemm, p.tile, p.team(), p.stages),
+                false => Ok(()),
+            }),
+            Box::new(|p| if p.by_threads { copied::has_use(gemm) } else { Ok(()) }),
             Box::new(|p| wgmma::consumers(p.team())),
             Box::new(|p| wgmma::tile(gemm, p.tile, p.team())),
             Box::new(|p| wgmma::sums(gemm, p.tile, p.team())),
@@ -262,7 +271,10 @@ impl Products {
                 let tile = [p.tile[0], p.tile[1], wgmma::tile_k(gemm.operand, longest)];
                 wgmma::stream_k(&WgmmaPlan { tile, ..p.clone() }, gemm)
             }),
-            Box::new(|p| wgmma::split(gemm, p.tile[2], p.split_k)),
+            Box::new(|p| match p.by_threads {
+                true => mma::split(gemm, p.tile[2], p.split_k),
+                false => wgmma::split(gemm, p.tile[2], p.split_k),
+            }),
             Box::new(move |p| mma::whole_parts(gemm, part, p.tile[2])),
             Box::new(|p| wgmma::store(gemm, p.store, p.partial(), [p.tile[0], p.tile[1]], p.team())),
         ];

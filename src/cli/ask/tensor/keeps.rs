@@ -94,6 +94,7 @@ impl Fixed {
             n: None,
             consumers: Some(plan.consumers),
             in_turn: Some(plan.ping_pong),
+            by_threads: Some(plan.by_threads),
             row_blocks: None,
             by_rows: Some(plan.by_rows),
             eager_release: Some(plan.eager_release),
@@ -177,11 +178,12 @@ impl Fixed {
                     && is(w.n, tile.n)
                     && is(w.consumers, team.count)
                     && is(w.in_turn, team.ping_pong)
+                    && is(w.by_threads, team.by_threads)
                     && is(w.row_blocks, team.row_blocks(tile.m))
                     && is(w.grid, blocks)
                     && is(w.cluster, cluster)
                     && is(w.stream_k, stream_k)
-                    && is(self.threads, (team.count + 1) * 128)
+                    && is(self.threads, team.threads())
             }
             TensorNode::Store { store, .. } => is(self.mma.store, store),
             TensorNode::StoreTile { store, .. } => is(w.store, store),

@@ -81,6 +81,8 @@ pub(super) struct WgmmaFixed {
     pub n: Option<i64>,
     pub consumers: Option<u32>,
     pub in_turn: Option<bool>,
+    /// Consumers copy the tiles, not the TMA.
+    pub by_threads: Option<bool>,
     /// Blocks of 64 rows of a consumer.
     pub row_blocks: Option<i64>,
     pub by_rows: Option<bool>,

@@ -12,7 +12,7 @@ G rows over the columns|in groups of G columns over the rows; mma.sync: warp MxN
 rolled|unrolled, instructions by rows|by columns, straight|back and forth, one at a time|two at once, k upwards|downwards, \
 C from the fragments|by way of shared memory|by stmatrix and shared memory, resident B|any, A: and B: copies of N bytes, along \
 rows|across rows|each thread its own, rolled|unrolled, at step N, N bytes to L2, swizzled [in spans of N]|rotated in spans \
-of N|not swizzled|rows padded, ldmatrix xN, one set|two sets of fragments; wgmma, tcgen05: N consumers [in turn|together], cluster MxN, grid N|tiles, \
+of N|not swizzled|rows padded, ldmatrix xN, one set|two sets of fragments; wgmma, tcgen05: TMA|by threads, N consumers [in turn|together], cluster MxN, grid N|tiles, \
 stream-k yes|no, freed at once|a tile later, an arrival per warp|per warpgroup, one after the other|step by step, C from the accumulators|by shared memory and TMA [in boxes]";
 
 /// Reads one decision from the front of the words; how many words it takes, or none where it is none of these.
@@ -24,7 +24,14 @@ pub(in crate::cli::ask) fn read(fixed: &mut Fixed, words: &[&str]) -> Result<Opt
         ["cores", ..] => set(&mut fixed.kind, Multiplier::Cores, 1),
         ["swapped", answer @ ("yes" | "no"), ..] => set(&mut fixed.swapped, *answer == "yes", 2),
         ["swapped", ..] => set(&mut fixed.swapped, true, 1),
-        ["TMA", ..] => set(&mut fixed.kind, Multiplier::Wgmma, 1),
+        ["TMA", ..] => {
+            fixed.kind = Some(Multiplier::Wgmma);
+            set(&mut fixed.wgmma.by_threads, false, 1)
+        }
+        ["by", "threads", ..] => {
+            fixed.kind = Some(Multiplier::Wgmma);
+            set(&mut fixed.wgmma.by_threads, true, 2)
+        }
         // Of single threads' schedules as well.
         ["cp.async", ..] => 1,
         ["through", "registers", ..] => 2,

@@ -2,7 +2,7 @@
 use super::offer::Offer;
 use super::tensorize::{enter, teams};
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{wgmma_conditions, TensorNode};
+use satune_ir::term::tensor::{wgmma_conditions, Consumers, TensorNode};
 use satune_ir::term::{State, Term};
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ impl Rule for BindCluster {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let tile = [state.tile.m, state.tile.n, wgmma_conditions::tile_k(gemm.operand, 1)];
-        for (team, blocks) in teams(&self.0, engine, node, state) {
+        let with_producer = |(team, _): &(Consumers, _)| !team.by_threads;
+        for (team, blocks) in teams(&self.0, engine, node, state).into_iter().filter(with_producer) {
             for cluster in menu.clusters.iter().copied() {
                 let whole = wgmma_conditions::cluster(gemm, tile, cluster, blocks).is_ok();
                 if engine.holds(Condition::WgmmaCluster, whole) {

@@ -43,7 +43,7 @@ impl Rule for MmaOrder {
 
 /// `nest = wgmma step by step, or one block of 64 rows after the other`; and a tile's place in the ring is freed when
 /// its own instructions are done, or when those of the next tile have been issued, by a thread of the group or of each warp.
-/// `tcgen05` has one order, and frees a place itself.
+/// Without a producer the block meets instead. `tcgen05` has one order, and frees a place itself.
 pub struct WgmmaOrder;
 
 impl Rule for WgmmaOrder {
@@ -57,7 +57,8 @@ impl Rule for WgmmaOrder {
         let orders: &[bool] = if holds && state.tile.m > team.op.rows() { &[false, true] } else { &[false] };
         let releases = [(false, false), (true, false), (false, true), (true, true)];
         for by_rows in orders {
-            for (eager_release, arrive_per_warp) in releases.into_iter().take(if holds { 4 } else { 1 }) {
+            let releases = releases.into_iter().filter(|(_, per_warp)| !per_warp || !team.by_threads);
+            for (eager_release, arrive_per_warp) in releases.take(if holds { 4 } else { 1 }) {
                 let matrix = Matrix::Wgmma { by_rows: *by_rows, eager_release, arrive_per_warp };
                 engine.equals(Term::Matrix { matrix, state: Box::new(*state) });
             }

@@ -60,7 +60,7 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
         rules.push(Box::new(cluster::BindCluster(offer.clone())));
         rules.push(Box::new(stream_k::ShareSteps(offer.clone())));
         rules.push(Box::new(store::StoreTiles(offer.clone())));
-        rules.push(Box::new(ring::TmaRing(offer.clone())));
+        rules.push(Box::new(ring::GroupRing(offer.clone())));
         rules.push(Box::new(consumers::BindConsumers));
         rules.push(Box::new(instructions::WgmmaOrder));
     }

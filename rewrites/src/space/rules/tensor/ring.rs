@@ -2,8 +2,8 @@
 use super::offer::{at, decide, shared, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{
-    mma_conditions, wgmma_conditions, Gemm, Store, TensorInstruction, TensorNode, TensorStage, TileLayout, TileStore,
-    WgmmaPlan,
+    copied_conditions, mma_conditions, wgmma_conditions, Gemm, Store, TensorInstruction, TensorNode, TensorStage,
+    TileLayout, TileStore, WgmmaPlan,
 };
 use satune_ir::term::{Axis, Place, Side, State, Term};
 use std::sync::Arc;
@@ -57,14 +57,15 @@ impl Rule for CopyRing {
     }
 }
 
-/// The same filled by the TMA.
+/// The same for `wgmma`, filled by the TMA or by those who multiply.
 ///
-/// Side conditions: the ring (and C's tile where the TMA stores it) fits in shared memory; a part of k has whole tiles.
-pub struct TmaRing(pub(super) Arc<Offer>);
+/// Side conditions: the ring (and C's tile where the TMA stores it) fits in shared memory; a part of k has whole tiles; what threads
+/// copy waits in registers beside their sums.
+pub struct GroupRing(pub(super) Arc<Offer>);
 
-impl Rule for TmaRing {
+impl Rule for GroupRing {
     fn name(&self) -> &'static str {
-        "cache_read ring, TMA"
+        "cache_read ring, wgmma"
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
@@ -75,7 +76,11 @@ impl Rule for TmaRing {
         for spans in menu.spans.iter().copied() {
             let k = wgmma_conditions::tile_k(gemm.operand, spans);
             let parts = gemm.k / total.max(1);
-            let whole = mma_conditions::whole_parts(gemm, total, k).and(wgmma_conditions::split(gemm, k, parts));
+            let split = match team.by_threads {
+                true => mma_conditions::split(gemm, k, parts),
+                false => wgmma_conditions::split(gemm, k, parts),
+            };
+            let whole = mma_conditions::whole_parts(gemm, total, k).and(split);
             if !engine.holds(Condition::RingParts, whole) {
                 continue;
             }
@@ -83,8 +88,14 @@ impl Rule for TmaRing {
             for stages in menu.stages.iter().copied() {
                 let plan = WgmmaPlan { store, ..WgmmaPlan::of_team(team, tile, stages) };
                 let room = mma_conditions::shared_fits(plan.shared_bytes(gemm), engine.limits.shared_bytes);
-                let fits = wgmma_conditions::stages(stages).and(room);
-                if engine.holds(Condition::RingFits, fits) {
+                let (long, waits) = match team.by_threads {
+                    true => {
+                        let waits = copied_conditions::registers_fit(gemm, tile, team, stages);
+                        (copied_conditions::stages(stages), waits)
+                    }
+                    false => (wgmma_conditions::stages(stages), Ok(())),
+                };
+                if engine.holds(Condition::RingFits, long.and(room)) && engine.holds(Condition::CopiedFits, waits) {
                     let node = TensorNode::Ring { stages, total, slack: 0, c: state.c };
                     decide(engine, node, staged(gemm, state, kind, k));
                 }

@@ -27,8 +27,8 @@ impl Rule for ShareSteps {
         let longest = menu.spans.iter().copied().max().unwrap_or(1);
         let tile = [state.tile.m, state.tile.n, wgmma_conditions::tile_k(gemm.operand, longest)];
         for (team, blocks) in super::tensorize::teams(&self.0, engine, node, state) {
-            // One of the teams stands for all grids, some of which have more blocks than there are tiles.
-            if blocks.is_some() {
+            // One of the teams stands for all grids, some of which have more blocks than there are tiles. They have a producer.
+            if blocks.is_some() || team.by_threads {
                 continue;
             }
             for grid in menu.grids.iter().copied() {

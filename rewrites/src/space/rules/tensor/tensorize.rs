@@ -3,7 +3,7 @@ use super::offer::{at, decide, Offer};
 use super::swap::is_offered;
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{
-    mma_conditions, wgmma_conditions, Consumers, TensorInstruction, TensorNode, TensorStage,
+    copied_conditions, mma_conditions, wgmma_conditions, Consumers, TensorInstruction, TensorNode, TensorStage,
 };
 use satune_ir::term::{Place, State, Team, Term};
 use std::sync::Arc;
@@ -39,6 +39,9 @@ impl Rule for TensorizeMma {
 /// `(grid nest) = (cta producer and consumers nest)`, whose consumers will use `wgmma` or `tcgen05`; one block per tile, or a fixed
 /// number of blocks that walk over the tiles.
 ///
+/// A producer has the TMA bring the tiles. Where that does not take an operand as it is in memory, consumers may copy the tiles themselves
+/// (`wgmma`; a block per tile).
+///
 /// Side conditions: the instruction takes the operands as they are stored, the TMA their rows, whole instructions make
 /// the tile, and a consumer's sums fit its registers, or all of them tensor memory.
 pub struct TensorizeWgmma(pub(super) Arc<Offer>);
@@ -59,7 +62,7 @@ impl Rule for TensorizeWgmma {
 pub(super) fn enter(engine: &mut Engine<'_>, state: &State, node: TensorNode) {
     let TensorNode::Wgmma { team: who, stream_k, .. } = node else { return };
     let kind = TensorInstruction::Wgmma(who);
-    let team = Team::Cta((who.count + 1) * 128);
+    let team = Team::Cta(who.threads());
     let c = if stream_k { Place::Workspace } else { state.c };
     decide(engine, node, State { team, c, ..at(state, TensorStage::Store(kind)) });
 }
@@ -79,11 +82,10 @@ pub(super) fn teams(
     }
     let step = wgmma_conditions::tile_k(gemm.operand, 1);
     let rows = wgmma_conditions::rows(gemm).is_ok() && wgmma_conditions::split(gemm, step, 1).is_ok();
-    let rows = engine.holds(Condition::WgmmaRows, rows);
-    let operands = engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm, op).is_ok());
-    if !rows || !operands {
-        return list;
-    }
+    let by_tma = engine.holds(Condition::WgmmaRows, rows)
+        && engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm, op).is_ok());
+    let by_threads = copied_conditions::has_use(gemm).is_ok()
+        && engine.holds(Condition::WgmmaOperands, copied_conditions::operands(gemm, op).is_ok());
     let tile = [state.tile.m, state.tile.n, step];
     let along = |extent: i64, tile: i64| extent / tile + i64::from(extent % tile > 0);
     let parts = if state.c == Place::Workspace { gemm.k / state.tile.k } else { 1 };
@@ -94,8 +96,9 @@ pub(super) fn teams(
         .chain(menu.grids.iter().copied().filter(|g| i64::from(*g) < tiles).map(Some))
         .collect();
     for count in menu.consumers.iter().copied() {
-        for ping_pong in [false, true] {
-            let team = Consumers { op, count, ping_pong };
+        let producer = [false, true].map(|ping_pong| Consumers { op, count, ping_pong, by_threads: false });
+        let none = Consumers { op, count, ping_pong: false, by_threads: true };
+        for team in producer.into_iter().filter(|_| by_tma).chain(by_threads.then_some(none)) {
             let made = wgmma_conditions::consumers(team).is_ok();
             let whole = wgmma_conditions::tile(gemm, tile, team).is_ok();
             let fits = wgmma_conditions::sums(gemm, tile, team).is_ok();
@@ -103,8 +106,12 @@ pub(super) fn teams(
             if !made || !whole || !fits {
                 continue;
             }
-            // Who takes turns needs more than one tile.
-            let grids = grids.iter().copied().filter(|blocks| !ping_pong || blocks.is_some());
+            // Who takes turns needs more than one tile; who copies has one.
+            let has_grid = |blocks: &Option<u32>| match blocks {
+                None => !team.ping_pong,
+                Some(_) => !team.by_threads,
+            };
+            let grids = grids.iter().copied().filter(has_grid);
             list.extend(grids.map(|blocks| (team, blocks)));
         }
     }

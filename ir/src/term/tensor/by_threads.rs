@@ -1,0 +1,102 @@
+//! Tiles for `wgmma` that the threads copy which multiply them.
+//!
+//! The TMA brings boxes of what memory holds. What is computed on its way (packed weights), lies where data say, or has rows that are no
+//! multiples of 16 bytes, threads bring: by `cp.async`, or computed of words that wait in registers. They go on while `wgmma`
+//! multiplies, so that a copy of a later tile takes issue slots, and no time of the tensor cores. There is no producer, and so nothing that only
+//! it does: fixed grids, clusters, stream-K, turns.
+use super::wgmma::{aligned, rows, stored_across, BESIDE_SUMS};
+use super::{mma, operand, Consumers, Gemm, GroupMma, Mma, OperandPlan, TensorError, TileLayout, WgmmaPlan};
+use crate::term::Side;
+
+/// Tiles of a ring at least: one is multiplied, one may still be, and one is copied.
+pub const LEAST_STAGES: u32 = 3;
+
+/// How operands are copied: neighbouring threads along a row, as wide as can be, to where the instruction finds them.
+pub const WAY: OperandPlan = OperandPlan { layout: TileLayout::Xor(8), ..OperandPlan::USUAL };
+
+/// Threads have something to bring: the TMA does not take an operand as it is in memory. Else they copy no better than it does.
+pub fn has_use(gemm: &Gemm) -> Result<(), TensorError> {
+    let copied_first = [Side::A, Side::B].into_iter().any(|side| aligned(gemm, side).is_some());
+    if copied_first || rows(gemm).is_err() {
+        return Ok(());
+    }
+    Err(TensorError::ByThreads("the TMA brings both operands as they are in memory"))
+}
+
+/// The instruction takes operands as threads leave them, whose tiles have the order of memory.
+pub fn operands(gemm: &Gemm, op: GroupMma) -> Result<(), TensorError> {
+    if op != GroupMma::Wgmma {
+        return Err(TensorError::ByThreads("the instructions of tcgen05 are one thread's"));
+    }
+    for (name, side) in [("A", Side::A), ("B", Side::B)] {
+        if stored_across(gemm, side) && gemm.operand.bytes() != 2 {
+            return Err(TensorError::Order { instruction: op.name(), operand: gemm.operand, side: name });
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is asked for that a producer does.
+pub fn alone(plan: &WgmmaPlan) -> Result<(), TensorError> {
+    let refuse = |why| Err(TensorError::ByThreads(why));
+    if plan.ping_pong {
+        return refuse("consumers in turn have a producer");
+    }
+    if plan.blocks.is_some() || plan.stream_k {
+        return refuse("a fixed grid has a producer, which is ahead of the stores");
+    }
+    if plan.cluster != [1, 1] {
+        return refuse("the TMA brings what a cluster shares");
+    }
+    if plan.arrive_per_warp {
+        return refuse("the block meets, and nobody else says that a tile was read");
+    }
+    Ok(())
+}
+
+/// The ring is long enough.
+pub fn stages(stages: u32) -> Result<(), TensorError> {
+    if stages < LEAST_STAGES {
+        return Err(TensorError::ByThreads(
+            "a ring has three tiles at least: one that is copied while two are multiplied",
+        ));
+    }
+    super::wgmma::stages(stages)
+}
+
+/// 32-bit registers of a thread: its sums, addresses, and what copies take. What tiles are computed of waits there for as many as are copied
+/// ahead.
+pub fn registers(gemm: &Gemm, [m, n, k]: [i64; 3], team: Consumers, stages: u32) -> i64 {
+    let threads = i64::from(team.threads());
+    let copies = |side, extent| {
+        let Some(op) = GroupMma::of_warp(gemm.operand) else { return 0 };
+        let waiting = operand::waiting_registers(gemm, side, [extent, k], threads, WAY.bytes);
+        let more = i64::from(stages.saturating_sub(LEAST_STAGES));
+        operand::copy_registers(gemm, side, op, [extent, k], threads, &WAY) + more * waiting
+    };
+    sums(gemm, [m, n], team) + BESIDE_SUMS + copies(Side::A, m) + copies(Side::B, n)
+}
+
+/// Registers of a thread's sums.
+fn sums(gemm: &Gemm, [m, n]: [i64; 2], team: Consumers) -> i64 {
+    team.row_blocks(m) * gemm.sum_registers(n / 2)
+}
+
+/// All of that fits what the block leaves to a thread.
+pub fn registers_fit(gemm: &Gemm, tile: [i64; 3], team: Consumers, stages: u32) -> Result<(), TensorError> {
+    mma::registers_fit(registers(gemm, tile, team, stages), team.threads().into(), None, i64::MAX)
+}
+
+/// The instruction of a warp whose operands have as many bytes along k: copies to shared memory are those that it has.
+pub fn copied_as(gemm: &Gemm) -> Option<Mma> {
+    GroupMma::of_warp(gemm.operand)
+}
+
+/// Whether the plan fits the problem, beside what every plan on `wgmma` has to.
+pub(super) fn check(plan: &WgmmaPlan, gemm: &Gemm) -> Result<(), TensorError> {
+    operands(gemm, plan.op)?;
+    alone(plan)?;
+    stages(plan.stages)?;
+    mma::split(gemm, plan.tile[2], plan.split_k)?;
+    registers_fit(gemm, plan.tile, plan.team(), plan.stages)
+}
