@@ -108,8 +108,9 @@ fn best_plans(
         let rules: Vec<Box<dyn Rule>> = space::rules::all().into_iter().chain(products).collect();
         let alone = Menu::without_threads(menu.split_k.clone(), menu.groups.clone());
         (plans, limit) = of(&alone, &rules, f64::INFINITY)?;
-        // Beside so many that any program can have no others are among its best.
-        let taken = plans.iter().filter(|plan| space::padded(plan, contraction).is_empty());
+        // Beside so many that the program can have no others are among its best: a padded operand is nobody else's, unless another
+        // product reads it.
+        let taken = plans.iter().filter(|plan| !whole || space::padded(plan, contraction).is_empty());
         let mut times: Vec<f64> =
             taken.filter_map(|plan| predict(plan, contraction, gpu).ok()).map(|cost| cost.ms).collect();
         times.sort_by(f64::total_cmp);

@@ -77,6 +77,30 @@ fn schedules_by_hand_lead_to_their_product() {
     }
 }
 
+/// Those who multiply copy a later tile meanwhile. Both waits, what makes copies visible, and the barrier are needed.
+#[test]
+fn tiles_are_copied_while_others_are_multiplied() {
+    let g = Gemm::plain("gemm", [128, 64, 448], DType::F16, DType::F32, "NT");
+    for eager_release in [false, true] {
+        let plan = WgmmaPlan { by_threads: true, eager_release, ..WgmmaPlan::plain([128, 64, 64], 2, 3) };
+        let module = crate::tensor::plans::lower_wgmma(&g, &plan).unwrap();
+        assert!(!parts(&module.kernels[0]));
+        check(&g, &module);
+        let of_tile = u32::from(!eager_release);
+        let drops: [(&str, &dyn Fn(&Stmt) -> bool); 4] = [
+            ("waits for multiplications", &|s| matches!(s, Stmt::Group(GroupOp::MatrixWait(n)) if *n == of_tile)),
+            ("waits for copies", &|s| matches!(s, Stmt::AsyncWait(_))),
+            ("proxy fences", &|s| matches!(s, Stmt::Group(GroupOp::FenceAsync))),
+            ("barriers", &|s| matches!(s, Stmt::Barrier)),
+        ];
+        for (what, drop) in drops {
+            let mut changed = module.clone();
+            assert!(without(&mut changed.kernels[0].body, drop) > 0, "{what}");
+            assert!(crate::tensor::run(&g, &changed).is_err(), "without {what}");
+        }
+    }
+}
+
 /// Without any of what keeps order, a kernel is found wrong.
 #[test]
 fn what_keeps_order_is_needed() {

@@ -62,16 +62,10 @@ fn sampled_on_tensor_cores(
     count: usize,
     rng: &mut rand::rngs::StdRng,
 ) {
-    let space = crate::tensor_space::tensor_only(contraction, &Descriptor::load(gpu).unwrap());
-    assert!(!space.is_empty(), "{what}");
-    let counts = Counts::of(&space);
-    for _ in 0..samples(count) {
-        let term = counts.sample(&space, rng).unwrap_or_else(|| panic!("{what}: {gpu}"));
-        let plan = satune_ir::term::Schedule::from_term(&term, contraction).unwrap();
-        let told = || format!("{what}: {gpu}\n{}", plan.describe().join("\n"));
-        let made =
-            scheduled::of_schedule(program, &plan, contraction, &h200()).unwrap_or_else(|e| panic!("{e}\n{}", told()));
-        scheduled::check(program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+    let plans = crate::tensor_space::drawn(contraction, &Descriptor::load(gpu).unwrap(), samples(count), rng);
+    assert!(!plans.is_empty(), "{what}: {gpu}");
+    for plan in plans {
+        crate::tensor_space::right(program, contraction, &plan, &format!("{what}: {gpu}"));
     }
 }
 
@@ -86,6 +80,8 @@ fn random_schedules_of_convolutions_on_tensor_cores_are_right() {
         ("conv2d:2,8,8,64,64,1,1,bf16", "h200", 4),
         ("conv2d:2,9,9,64,32,1,1,bf16,stride=2", "h200", 4),
         ("conv2d:2,9,7,64,40,3,3,f16,stride=2,pad=1", "h200", 4),
+        ("conv2d:2,9,7,24,40,3,3,f16,stride=2,pad=1", "h200", 4),
+        ("conv2d:2,8,8,3,40,7,7,bf16,pad=3,relu,out=bf16", "h200", 4),
         ("conv1d:3,20,8,16,5,f16,dilation=3,pad=2", "t4", 6),
         ("conv2d:1,8,8,5,40,3,3,f16,pad=1", "rtx4090", 4),
         ("conv3d:1,3,4,5,8,16,2,3,3,i8,pad=1", "a100", 4),
@@ -167,7 +163,7 @@ for i0, i1, i2, i3 in T.grid(2, 48, 6, 6):
     }
 }
 
-/// What the TMA does not bring as pixels of images has schedules on `mma.sync` alone, and says why.
+/// What the TMA does not bring as pixels of images, threads bring; the TMA says why.
 #[test]
 fn factors_that_the_tma_does_not_gather_say_why() {
     use satune_ir::term::tensor::{wgmma_conditions, Gemm};

@@ -1,7 +1,7 @@
 //! Products of what data choose: rows that a list of tokens names, weights of the expert that a group of rows goes to, pages of keys,
 //! weights that are numbers of a codebook. The factor is looked up where it is copied, on tensor cores too.
 use crate::support::{executed, samples, script, seed, some_of};
-use crate::tensor_space::{on_tensor_cores, right, tensor_only};
+use crate::tensor_space::{drawn, on_tensor_cores, right};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -135,11 +135,9 @@ fn random_schedules_are_right() {
     for (what, text) in programs([3, 16, 40, 96]) {
         let (program, c) = read(what, &text);
         for gpu in ["a100", "t4", "h200"] {
-            let space = tensor_only(&c, &Descriptor::load(gpu).unwrap());
-            assert!(!space.is_empty(), "{what}: {gpu}");
-            let counts = Counts::of(&space);
-            for _ in 0..samples(2) {
-                let plan = Schedule::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap();
+            let plans = drawn(&c, &Descriptor::load(gpu).unwrap(), samples(2), &mut rng);
+            assert!(!plans.is_empty(), "{what}: {gpu}");
+            for plan in plans {
                 right(&program, &c, &plan, &format!("{what}, {gpu}"));
             }
         }

@@ -148,6 +148,16 @@ fn the_models_counts_are_the_simulators() {
     assert_wgmma_counts_of(&decode, &gemm(None, 16, 256, 1024, DType::F16, DType::F32, "NT"));
     assert_wgmma_counts_of(&plan, &by_columns(gemm(None, 256, 128, 1024, DType::F16, DType::F32, "NN")));
     assert_wgmma_counts_of(&plan, &gemm(Some(2), 128, 128, 1024, DType::F16, DType::F32, "TN"));
+    // Copied by those who multiply: along k, across it, by fewer bytes.
+    let copying = WgmmaPlan { by_threads: true, ..WgmmaPlan::plain([128, 64, 64], 2, 4) };
+    for (eager_release, layout, m) in [(false, "NT", 256), (true, "TN", 256), (false, "NN", 256), (false, "TT", 260)] {
+        let plan = WgmmaPlan { eager_release, ..copying.clone() };
+        assert_wgmma_counts_of(&plan, &gemm(None, m, 128, 1024, DType::F16, DType::F32, layout));
+    }
+    assert_wgmma_counts_of(
+        &WgmmaPlan { split_k: 2, tile: [128, 64, 128], ..copying },
+        &gemm(None, 256, 128, 1024, DType::I8, DType::I32, "NT"),
+    );
     let memory = |plan: WgmmaPlan| WgmmaPlan { op: GroupMma::Tcgen05, ..plan };
     for (cluster, store, layout) in
         [([1, 1], TileStore::Direct, "NT"), ([2, 1], TileStore::Tma, "TN"), ([1, 2], TileStore::Boxes, "NN")]
@@ -162,6 +172,9 @@ fn the_models_counts_are_the_simulators() {
 /// The counts of a kernel on `wgmma`: what the TMA and `wgmma` do to shared memory among them.
 fn assert_wgmma_counts(w: &satune_extract::work::Work, tiles: f64, simulated: &satune::simulate::Counts) {
     let more = [(w.shared_store_wavefronts_ideal, simulated.shared_store_wavefronts_ideal)];
+    // Blocks with a producer meet otherwise.
+    let meets = (w.barriers > 0.0).then_some((w.barriers, simulated.barriers));
+    let more = [more.as_slice(), meets.as_slice()].concat();
     assert_same(w, tiles, simulated, &more, "wgmma");
     assert!(simulated.shared_load_wavefronts > 0 && simulated.shared_store_wavefronts > 0);
 }

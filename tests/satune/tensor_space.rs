@@ -85,6 +85,20 @@ pub fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
     on_tensor_cores(c, gpu, TensorMenu::of(c, &tensor_cores(gpu)))
 }
 
+/// So many random schedules on tensor cores, and as many of those that use `wgmma` where there are any.
+pub fn drawn(c: &Contraction, gpu: &Descriptor, times: usize, rng: &mut rand::rngs::StdRng) -> Vec<Schedule> {
+    let all = tensor_only(c, gpu);
+    let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
+    let groups = all.restricted(&|_, node| !is_mma(node));
+    let spaces = [&all, &groups].map(|space| (space, Counts::of(space)));
+    let some = spaces.into_iter().filter(|(_, counts)| counts.total() > 0_u32.into());
+    some.flat_map(|(space, counts)| {
+        let mut one = || Schedule::from_term(&counts.sample(space, rng).unwrap(), c).unwrap();
+        (0..times).map(|_| one()).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
 /// A program by a schedule of its contraction, which does what the program does.
 pub fn right(program: &Program, c: &Contraction, plan: &Schedule, what: &str) -> scheduled::Scheduled {
     let told = || format!("{what}\n{}", plan.describe().join("\n"));

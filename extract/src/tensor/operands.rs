@@ -63,9 +63,19 @@ impl<'s> Known<'s> {
     /// The operands that a plan's own threads copy for `wgmma`, with the counts.
     pub(super) fn copied(&self, gemm: &Gemm, plan: &WgmmaPlan) -> Vec<(Operand, Work)> {
         let of = |place: Operand| {
-            (place, self.copied.get((gemm.swapped, place), || place.copies(gemm, &copied_conditions::WAY)))
+            let counted = || {
+                let vector = mma_conditions::copy_elements(gemm, place.side, copied_conditions::WAY.bytes);
+                place.copies_of(gemm, &copied_conditions::WAY, &self.touched(gemm, &place, vector))
+            };
+            (place, self.copied.get((gemm.swapped, place), counted))
         };
         copied_places(plan, gemm).into_iter().map(of).collect()
+    }
+
+    /// What accesses of so many elements touch of an operand's tile.
+    fn touched(&self, gemm: &Gemm, place: &Operand, vector: i64) -> Arc<Sectors> {
+        let key = (gemm.swapped, place.side, [place.extent, place.k, vector]);
+        self.touching.get(key, || Arc::new(place.sectors(gemm, vector)))
     }
 
     /// The ways of a class that can be among the k best.
@@ -85,9 +95,7 @@ impl<'s> Known<'s> {
         let of = |copy: &'s Term| {
             let plan = apply(start, copy);
             let vector = mma_conditions::copy_elements(gemm, place.side, plan.bytes);
-            let key = (gemm.swapped, place.side, [place.extent, place.k, vector]);
-            let touching = self.touching.get(key, || Arc::new(place.sectors(gemm, vector)));
-            (copy, place.copies_of(gemm, &plan, &touching))
+            (copy, place.copies_of(gemm, &plan, &self.touched(gemm, place, vector)))
         };
         self.copies.get(class, || Arc::new(leaves(space, class).into_iter().map(of).collect()))
     }

@@ -281,6 +281,11 @@ fn a_rule_without_its_side_condition_is_caught() {
             (m.mma, m.tile_m, m.tile_n, m.grids) = (None, vec![128], vec![64, 128], vec![40]);
         }),
         (WgmmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.mma = None),
+        // Rows of 131 elements come one by one, by way of registers.
+        (CopiedFits, [256, 192, 131], f.0, f.1, "NT", |m| {
+            (m.mma, m.tile_m, m.tile_n, m.consumers) = (None, vec![256], vec![192], vec![2]);
+        }),
+        (RingFits, [256, 128, 131], f.0, f.1, "NT", |m| (m.mma, m.stages) = (None, vec![2])),
         (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.group, m.stages) = (None, vec![40])),
         (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.mma, m.stages) = (None, vec![16])),
         (RingParts, [256, 128, 4 * 132], f.0, f.1, "NT", |m| (m.group, m.tile_k) = (None, vec![32])),

@@ -287,7 +287,7 @@ impl OneKernel<'_> {
         let rings = roles::rings(brought, nest.teams(), (&mut arrays, &mut shared_bytes));
         if rings.is_empty() {
             tiles.without_loads(&mut nest, program);
-            roles::note_ignored(&mut nest);
+            roles::note_ignored(&mut nest, &pipelines);
         }
         let cluster = self.cluster(&mut nest, &mut tiles);
         let brought: HashSet<BufferId> = rings.keys().flat_map(|v| pipelines[v].buffers.iter().copied()).collect();

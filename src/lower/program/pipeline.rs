@@ -50,6 +50,12 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
+    /// Whether `wgmma` multiplies what a ring of its loop holds, and nothing else is done with it.
+    pub fn is_for_groups(&self, l: &Loop) -> bool {
+        let compute = l.body.get(self.copies..).unwrap_or_default();
+        matches!(self.form, Form::Ring(_, true)) && !compute.is_empty() && compute.iter().all(is_group)
+    }
+
     /// How often a buffer is held.
     pub fn slots(&self) -> i64 {
         match self.form {
@@ -166,7 +172,7 @@ impl Emitter<'_> {
     pub(super) fn pipelined(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
         let Some(p) = self.pipelines.get(&l.var).cloned() else { return Ok(Vec::new()) };
         let (copies, compute) = l.body.split_at(p.copies.min(l.body.len()));
-        if matches!(p.form, Form::Ring(_, true)) && self.sums.is_none() && compute.iter().all(is_group) {
+        if p.is_for_groups(l) && self.sums.is_none() {
             return self.tiles_of_groups(l, &p, copies, compute);
         }
         if let Some(steps) = Steps::of(compute, &p.buffers, self.program).filter(|_| p.form != Form::Sets) {

@@ -137,10 +137,13 @@ pub fn rings(
 }
 
 /// Notes what is said of tiles that no producer brings.
-pub fn note_ignored(nest: &mut Nest) {
+pub fn note_ignored(nest: &mut Nest, pipelines: &HashMap<VarId, Pipeline>) {
     let mut notes = Vec::new();
     walk(nest, &nest.body, &mut Vec::new(), &mut |l, _| {
-        let asked = [keys::EAGER_RELEASE, keys::ARRIVE_PER_WARP].into_iter().filter(|key| flag(&l.annotations, key));
+        let followed =
+            |key: &str| key == keys::EAGER_RELEASE && pipelines.get(&l.var).is_some_and(|p| p.is_for_groups(l));
+        let asked = [keys::EAGER_RELEASE, keys::ARRIVE_PER_WARP].into_iter();
+        let asked = asked.filter(|key| flag(&l.annotations, key) && !followed(key));
         notes.extend(
             asked.map(|key| format!("annotation {key} of loop {} is ignored: no producer brings its tiles", l.name)),
         );
