@@ -28,9 +28,22 @@ const L1_SECTORS: f64 = 1.5;
 
 /// The work of a kernel of these blocks: what makes the results, and the maps before and after it.
 pub(super) fn work(plan: &PlainPlan, stream: &Stream, blocks: &[StreamBlock]) -> KernelWork {
+    let mut work = least(plan, stream, blocks);
+    if let Some((b, beside)) = of(plan, blocks) {
+        Threads::of(plan, stream, b).loads(b, beside, &mut work);
+    }
+    work
+}
+
+/// What makes the results, and the maps before and after it.
+fn of<'b>(plan: &PlainPlan, blocks: &'b [StreamBlock]) -> Option<(&'b StreamBlock, [Option<&'b StreamBlock>; 2])> {
     let named = |name: &String| blocks.iter().find(|b| b.name == *name);
-    let Some(b) = named(&plan.block) else { return KernelWork::default() };
-    let [before, map] = [&plan.before, &plan.map].map(|name| name.as_ref().and_then(named));
+    Some((named(&plan.block)?, [&plan.before, &plan.map].map(|name| name.as_ref().and_then(named))))
+}
+
+/// The same but for what is looked at access by access, which only adds to it.
+pub(super) fn least(plan: &PlainPlan, stream: &Stream, blocks: &[StreamBlock]) -> KernelWork {
+    let Some((b, [before, map])) = of(plan, blocks) else { return KernelWork::default() };
     let threads = Threads::of(plan, stream, b);
     let (warps, vector, windows) = (threads.warps(), plan.vector as f64, threads.windows() as f64);
     let steps = threads.steps(0) as f64;
@@ -41,7 +54,6 @@ pub(super) fn work(plan: &PlainPlan, stream: &Stream, blocks: &[StreamBlock]) ->
             work.global(Touched { instructions: times, sectors: times * UNKNOWN_SECTORS }, false);
         }
     }
-    threads.loads(b, [before, map], &mut work);
     // An element that is changed is loaded, too.
     let written = map.unwrap_or(b).write.buffer;
     let bytes = i64::from(stream.buffers[written].dtype.bytes());

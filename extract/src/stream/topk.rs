@@ -204,16 +204,23 @@ impl<'s> Search<'s, '_> {
         let passing = Passing::of(stream, 0, stream.blocks.len());
         let mut found = Best { query, all: Vec::new(), shapes: HashMap::new() };
         let held = [stream.rows_held(false), stream.rows_held(true)];
-        let (known, mut made) = (self.teams.of(class), Vec::new());
+        let (known, mut made, mut plain) = (self.teams.of(class), Vec::new(), Vec::new());
         let [all, looked] = &self.looked;
         each_term(space, class, &mut Vec::new(), &mut |path, chain| {
             all.fetch_add(1, Relaxed);
-            if self.over() && !(found.is_empty() && made.is_empty()) {
+            if self.over() && !(found.is_empty() && made.is_empty() && plain.is_empty()) {
                 return;
             }
             let Some(chain) = chain else {
-                looked.fetch_add(1, Relaxed);
                 let Ok(plan) = KernelPlan::from_path(path.iter().copied(), stream) else { return };
+                // What a plain kernel loads is looked at where it may be among the best.
+                if let KernelPlan::Plain(of) = &plan {
+                    if let Ok(least) = work_ms(&passing.least(of, stream), plan.threads(), gpu) {
+                        plain.push((least, path.to_vec(), plan));
+                    }
+                    return;
+                }
+                looked.fetch_add(1, Relaxed);
                 let Ok(ms) = kernel_ms(&plan, stream, &passing, gpu) else { return };
                 let shape = || (plan.tile_text(), plan.threads());
                 return found.take(ms, &shape, || Tree::of(path.iter().copied()));
@@ -224,6 +231,17 @@ impl<'s> Search<'s, '_> {
             passing.passes(&mut least);
             made.push(Team { path: path.to_vec(), chain, least });
         });
+        plain.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (least, path, plan) in plain {
+            let shape = || (plan.tile_text(), plan.threads());
+            if found.beyond(least, &shape) || (self.over() && !found.is_empty()) {
+                continue;
+            }
+            looked.fetch_add(1, Relaxed);
+            if let Ok(ms) = kernel_ms(&plan, stream, &passing, gpu) {
+                found.take(ms, &shape, || Tree::of(path.iter().copied()));
+            }
+        }
         let teams = known.unwrap_or_else(|| Arc::new(made));
         if !self.stopped.load(Relaxed) {
             self.teams.keep(class, &teams);
@@ -259,9 +277,24 @@ impl<'s> Search<'s, '_> {
             return Kernels::Best(self.query.k, Arc::new(self.kernel(class)));
         }
         let stream = &self.space.problem().works[usize::from(self.space.state(class).work)];
+        let passing = Passing::of(stream, 0, stream.blocks.len());
         let mut work = KernelWork::default();
-        Passing::of(stream, 0, stream.blocks.len()).passes(&mut work);
-        Kernels::Open(least_ms(&work, self.gpu))
+        passing.passes(&mut work);
+        // Where all kernels are plain ones, none has less arithmetic than the least of them.
+        let (mut all, mut least) = (true, f64::INFINITY);
+        each_term(self.space, class, &mut Vec::new(), &mut |path, chain| {
+            let kernel = (all && chain.is_none()).then(|| KernelPlan::from_path(path.iter().copied(), stream));
+            match &kernel {
+                Some(Ok(kernel @ KernelPlan::Plain(plan))) => {
+                    let ms = work_ms(&passing.least(plan, stream), kernel.threads(), self.gpu);
+                    least = ms.map_or(least, |ms| least.min(ms));
+                }
+                Some(Err(_)) => {}
+                _ => all = false,
+            }
+        });
+        let plain = if all { least } else { 0.0 };
+        Kernels::Open(least_ms(&work, self.gpu).max(plain))
     }
 
     /// The best of a class of kernels; of one that was not looked at one that no other is faster than.

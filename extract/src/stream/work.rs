@@ -4,7 +4,7 @@ use super::accesses::{rows, Places, ShortRows, Touched};
 use super::counts::{distinct_rows, starts, up, Edge, Kept, KernelWork, KEPT, LEAVE};
 use super::row::Rows;
 use super::{plain, tile};
-use satune_ir::term::stream::{Access, FlatPlan, KernelPlan, Stream, StreamBlock, StreamPlan, Streams};
+use satune_ir::term::stream::{Access, FlatPlan, KernelPlan, PlainPlan, Stream, StreamBlock, StreamPlan, Streams};
 use std::collections::BTreeSet;
 
 /// Of each buffer that the blocks share with others of the program: what is touched from its last use before to here, and from
@@ -81,6 +81,14 @@ impl Passing {
             // Its work is counted with the contraction.
             KernelPlan::Tiled(_) => KernelWork::default(),
         };
+        self.passes(&mut work);
+        work
+    }
+
+    /// No less work than a plain kernel of these blocks has.
+    pub fn least(&self, plan: &PlainPlan, stream: &Stream) -> KernelWork {
+        let (from, to) = self.range;
+        let mut work = plain::least(plan, stream, &stream.blocks[from..to]);
         self.passes(&mut work);
         work
     }
