@@ -106,8 +106,8 @@ fn rate(yardstick: &Yardstick, gpu: &Descriptor, ms: f64) -> (String, String) {
     (format!("{scaled:.digits$}"), format!("{:.0}%", 100.0 * per_second / yardstick.peak(gpu)))
 }
 
-/// How copies overlap the arithmetic, in a narrow column: `wgmma 4 st 2 wg turn 1x2`. wgmma is fed by the TMA, `mma.sync` by cp.async
-/// where the GPU has it, else through registers as wmma.
+/// How copies overlap the arithmetic, in a narrow column: `wgmma 4 st 2 wg turn 1x2`. wgmma is fed by the TMA unless it says who else does,
+/// `mma.sync` by cp.async where the GPU has it, else through registers as wmma.
 fn brief(overlap: &str) -> String {
     let is_matrix = ["mma.sync", "wgmma", "tcgen05", "wmma"].iter().any(|name| overlap.starts_with(name));
     let ways: &[&str] = if is_matrix { &[", cp.async", ", TMA", ", through registers"] } else { &[] };

@@ -87,7 +87,8 @@ fn tiles_are_copied_while_others_are_multiplied() {
         assert!(!parts(&module.kernels[0]));
         check(&g, &module);
         let of_tile = u32::from(!eager_release);
-        let drops: [(&str, &dyn Fn(&Stmt) -> bool); 4] = [
+        type Drop<'d> = (&'d str, &'d dyn Fn(&Stmt) -> bool);
+        let drops: [Drop<'_>; 4] = [
             ("waits for multiplications", &|s| matches!(s, Stmt::Group(GroupOp::MatrixWait(n)) if *n == of_tile)),
             ("waits for copies", &|s| matches!(s, Stmt::AsyncWait(_))),
             ("proxy fences", &|s| matches!(s, Stmt::Group(GroupOp::FenceAsync))),

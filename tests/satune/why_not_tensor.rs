@@ -9,6 +9,20 @@ fn lines(answer: &Value) -> Vec<String> {
     serde_json::from_value(answer["asked"]["schedule"].clone()).unwrap()
 }
 
+/// Who brings the tiles is a word, where rows are no multiples of 16 bytes: the best of those that copy is one, and said so.
+#[test(slow)]
+fn who_brings_tiles_is_asked_about() {
+    let answers = ask("gemm:256,128,131,f16", &["by threads", "TMA", "--gpu", "h200"]);
+    for (answer, by_threads) in answers.iter().zip([true, false]) {
+        assert_eq!(answer["in_space"], true, "{answer:#}");
+        let Ok(Schedule::Wgmma(plan)) = serde_json::from_value(answer["asked"]["plan"].clone()) else {
+            panic!("{answer:#}")
+        };
+        assert_eq!(plan.by_threads, by_threads);
+        assert_eq!(lines(answer).join(" ").contains("by threads"), by_threads);
+    }
+}
+
 /// The best completion of a few words is described in words that ask for just it, and is a plan that is one in the space.
 #[test(slow)]
 fn answers_are_questions() {
@@ -54,6 +68,9 @@ fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
         ),
         ("wgmma, tile 64x64x32", "k tile 32 (the menu is [64, 128])"),
         ("wgmma, consumers 5", "consumers 5 (the menu is [1, 2, 3])"),
+        ("by threads, tile 128x128", "the TMA brings both operands as they are in memory"),
+        ("by threads, cluster 2x1", "cannot copy the tiles: the TMA brings what a cluster shares"),
+        ("by threads, 2 stages", "a ring has three tiles at least"),
         ("wgmma, grid 100", "blocks of a fixed grid 100 (the menu is [132])"),
         ("wgmma, tile 100x64", "block tile along m 100 (the menu is ["),
         ("mma.sync, tile 128x128, warp 48x64", "block tile m is 128; it must be a positive multiple of 48"),
@@ -94,7 +111,7 @@ fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
         ("gemm:512,384,512,e4m3,NT", "h200", "mma.sync", "the GPU has no mma.sync of F8E4M3"),
         ("gemm:512,384,512,f32", "h200", "mma.sync", "rounded to tf32 only where the program says so"),
         ("gemm:512,384,512,f64", "h200", "mma.sync", "tensor cores do not take this contraction"),
-        ("conv2d:2,9,8,40,32,3,3,f16,pad=1", "h200", "wgmma", "its channels are no multiple of 128 bytes"),
+        ("conv2d:2,9,8,40,32,3,3,f16,pad=1", "h200", "wgmma, TMA", "its channels are no multiple of 128 bytes"),
     ] {
         let answer = &ask(program, &[question, "--gpu", gpu])[0];
         assert!(answer["reasons"].to_string().contains(part), "{question}: {answer:#}");

@@ -6,6 +6,7 @@ mod boxes;
 mod by_threads;
 mod epilogue;
 mod error;
+mod fits;
 mod gathered;
 mod gemm;
 mod group;

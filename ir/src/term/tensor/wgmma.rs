@@ -1,8 +1,5 @@
 //! Schedules on `wgmma` and `tcgen05`, and when they fit.
-use super::{
-    boxes::Part, by_threads, multiple, tiles, Boxes, Consumers, Gemm, GroupMma, Raster, StreamK, TensorError,
-    MOST_SHARED,
-};
+use super::{boxes::Part, multiple, tiles, Boxes, Consumers, Gemm, GroupMma, Raster, StreamK, TensorError};
 use crate::term::{Axis, Place, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
@@ -21,7 +18,7 @@ pub struct WgmmaPlan {
     /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of the
     /// instruction's.
     pub consumers: u32,
-    /// They copy the tiles, too ([`by_threads`]); else a producer has the TMA bring them.
+    /// They copy the tiles, too; else a producer has the TMA bring them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_threads: bool,
     /// Instead, each of two consumers takes whole tiles, in turn: one multiplies while the other stores.
@@ -151,33 +148,6 @@ impl WgmmaPlan {
     pub fn of_team(team: Consumers, tile: [i64; 3], stages: u32) -> WgmmaPlan {
         let Consumers { op, count, ping_pong, by_threads } = team;
         WgmmaPlan { op, ping_pong, by_threads, ..WgmmaPlan::plain(tile, count, stages) }
-    }
-
-    /// Whether the plan fits the problem.
-    ///
-    /// # Errors
-    /// The condition that does not hold.
-    pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
-        let gemm = &*gemm.oriented(self.swapped);
-        gemm.check()?;
-        operands(gemm, self.op)?;
-        consumers(self.team())?;
-        order(self)?;
-        stages(self.stages)?;
-        tile(gemm, self.tile, self.team())?;
-        multiple("raster group", self.raster.group, 1)?;
-        multiple("split_k", self.split_k, 1)?;
-        if self.by_threads {
-            by_threads::check(self, gemm)?;
-        } else {
-            split(gemm, self.tile[2], self.split_k)?;
-            rows(gemm)?;
-        }
-        store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]], self.team())?;
-        sums(gemm, self.tile, self.team())?;
-        cluster(gemm, self.tile, self.cluster, self.blocks)?;
-        stream_k(self, gemm)?;
-        super::shared::shared_fits(self.shared_bytes(gemm), MOST_SHARED)
     }
 
     /// Who multiplies.
@@ -369,7 +339,7 @@ pub fn operands(gemm: &Gemm, op: GroupMma) -> Result<(), TensorError> {
 }
 
 /// What only `wgmma` leaves open: its instructions' order, and who frees places in the ring.
-fn order(plan: &WgmmaPlan) -> Result<(), TensorError> {
+pub(super) fn order(plan: &WgmmaPlan) -> Result<(), TensorError> {
     if !plan.op.holds_sums() && (plan.by_rows || plan.eager_release || plan.arrive_per_warp) {
         return Err(TensorError::Loop(
             "the instructions of tcgen05 free a tile's place themselves, in their one order",
