@@ -9,7 +9,7 @@ use crate::path::Path;
 use crate::work::Work;
 use egg::Id;
 use satune_ir::term::tensor::{
-    copied_conditions, mma_conditions, Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout, WgmmaPlan,
+    by_threads_conditions, mma_conditions, Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout, WgmmaPlan,
 };
 use satune_ir::term::{Side, Space, Stage, Team, Term};
 use std::collections::HashMap;
@@ -64,8 +64,8 @@ impl<'s> Known<'s> {
     pub(super) fn copied(&self, gemm: &Gemm, plan: &WgmmaPlan) -> Vec<(Operand, Work)> {
         let of = |place: Operand| {
             let counted = || {
-                let vector = mma_conditions::copy_elements(gemm, place.side, copied_conditions::WAY.bytes);
-                place.copies_of(gemm, &copied_conditions::WAY, &self.touched(gemm, &place, vector))
+                let vector = mma_conditions::copy_elements(gemm, place.side, by_threads_conditions::WAY.bytes);
+                place.copies_of(gemm, &by_threads_conditions::WAY, &self.touched(gemm, &place, vector))
             };
             (place, self.copied.get((gemm.swapped, place), counted))
         };

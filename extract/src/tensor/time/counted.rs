@@ -5,7 +5,7 @@ use crate::tensor::kernel::Kernel;
 use crate::tensor::work::{self, Block, Operand};
 use crate::work::Work;
 use crate::Descriptor;
-use satune_ir::term::tensor::{copied_conditions, Gemm, GroupMma, WgmmaPlan};
+use satune_ir::term::tensor::{by_threads_conditions, Gemm, GroupMma, WgmmaPlan};
 
 /// What is counted of a plan's block: it does not depend on a GPU.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl Counted {
     /// Counts a plan on `wgmma` whose own threads make such copies of operands; of the product as the plan has it.
     pub fn of_copied(plan: &WgmmaPlan, gemm: &Gemm, copied: &[(Operand, Work)]) -> Counted {
         let share = |(place, copies): &(Operand, Work)| {
-            Share::counted(place, gemm, &copied_conditions::WAY, copies, &Work::default())
+            Share::counted(place, gemm, &by_threads_conditions::WAY, copies, &Work::default())
         };
         let share = copied.iter().map(share).fold(Share::default(), |sum, one| sum.plus(&one));
         Counted { block: work::wgmma(plan, gemm, copied), share }

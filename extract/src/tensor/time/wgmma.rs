@@ -7,7 +7,7 @@ use crate::tensor::work::Block;
 use crate::time::{largest, norm, Demand, Moved};
 use crate::Descriptor;
 use satune_ir::term::tensor::wgmma_conditions::{aligned, columns, AlignedRows, COLUMNS};
-use satune_ir::term::tensor::{copied_conditions, Gemm, GroupMma, WgmmaPlan, MOST_KEPT};
+use satune_ir::term::tensor::{by_threads_conditions, Gemm, GroupMma, WgmmaPlan, MOST_KEPT};
 use satune_ir::term::Side;
 use satune_ir::DType;
 
@@ -176,7 +176,7 @@ fn by_threads(
     share: &Share,
 ) -> Result<Inner, Infeasible> {
     let threads = i64::from(plan.threads());
-    let registers = rounded(copied_conditions::registers(gemm, plan.tile, plan.team(), plan.stages));
+    let registers = rounded(by_threads_conditions::registers(gemm, plan.tile, plan.team(), plan.stages));
     if registers > MOST_REGISTERS {
         return Err(Infeasible::Registers { registers, most: MOST_REGISTERS, threads: threads as u32 });
     }

@@ -62,8 +62,8 @@ pub mod wgmma_conditions {
     };
 }
 
-/// The conditions of `wgmma` plans whose tiles the threads copy that multiply, one by one.
-pub mod copied_conditions {
+/// The conditions of `wgmma` plans whose tiles are copied by the threads that multiply, one by one.
+pub mod by_threads_conditions {
     pub use super::by_threads::{alone, copied_as, has_use, operands, registers, registers_fit, stages, WAY};
 }
 

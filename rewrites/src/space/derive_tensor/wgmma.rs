@@ -7,7 +7,7 @@ use crate::keys;
 use crate::space::gather::GatherWriter;
 use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
-use satune_ir::term::tensor::{copied_conditions, wgmma_conditions, GroupMma, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{by_threads_conditions, wgmma_conditions, GroupMma, TileStore, WgmmaPlan};
 use serde_json::{json, Value};
 
 /// Threads of a consumer.
@@ -44,7 +44,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     }
     if plan.by_threads {
         for side in SIDES {
-            base.fill(side, &copied_conditions::WAY, [i64::from(plan.consumers), THREADS]);
+            base.fill(side, &by_threads_conditions::WAY, [i64::from(plan.consumers), THREADS]);
         }
     }
     base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_STAGE), json!([0, 0, i64::from(plan.stages) - 1])]);

@@ -3,8 +3,8 @@
 use super::super::fixed::Fixed;
 use super::Multiplier;
 use satune_ir::term::tensor::{
-    copied_conditions as copied, mma_conditions as mma, wgmma_conditions as wgmma, Consumers, Gemm, Mma, OperandPlan,
-    Raster, Store, TensorError, TensorPlan, TileLayout, TileStore, WgmmaPlan,
+    by_threads_conditions as by_threads, mma_conditions as mma, wgmma_conditions as wgmma, Consumers, Gemm, Mma,
+    OperandPlan, Raster, Store, TensorError, TensorPlan, TileLayout, TileStore, WgmmaPlan,
 };
 use satune_ir::term::{Contraction, Pair, Pipe, Side};
 use satune_rewrites::space::rules::tensor::{is_offered, TensorCores, TensorMenu};
@@ -251,14 +251,14 @@ impl Products {
         let part = self.part(fixed);
         let conditions: Vec<Condition<'_, WgmmaPlan>> = vec![
             Box::new(|p| wgmma::operands(gemm, p.op)),
-            Box::new(|p| if p.by_threads { copied::operands(gemm, p.op) } else { wgmma::rows(gemm) }),
-            Box::new(|p| if p.by_threads { copied::alone(p) } else { Ok(()) }),
-            Box::new(|p| if p.by_threads { copied::stages(p.stages) } else { Ok(()) }),
+            Box::new(|p| if p.by_threads { by_threads::operands(gemm, p.op) } else { wgmma::rows(gemm) }),
+            Box::new(|p| if p.by_threads { by_threads::alone(p) } else { Ok(()) }),
+            Box::new(|p| if p.by_threads { by_threads::stages(p.stages) } else { Ok(()) }),
             Box::new(|p| match p.by_threads {
-                true => copied::registers_fit(gemm, p.tile, p.team(), p.stages),
+                true => by_threads::registers_fit(gemm, p.tile, p.team(), p.stages),
                 false => Ok(()),
             }),
-            Box::new(|p| if p.by_threads { copied::has_use(gemm) } else { Ok(()) }),
+            Box::new(|p| if p.by_threads { by_threads::has_use(gemm) } else { Ok(()) }),
             Box::new(|p| wgmma::consumers(p.team())),
             Box::new(|p| wgmma::tile(gemm, p.tile, p.team())),
             Box::new(|p| wgmma::sums(gemm, p.tile, p.team())),

@@ -2,7 +2,7 @@
 use super::offer::{at, decide, shared, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{
-    copied_conditions, mma_conditions, wgmma_conditions, Gemm, Store, TensorInstruction, TensorNode, TensorStage,
+    by_threads_conditions, mma_conditions, wgmma_conditions, Gemm, Store, TensorInstruction, TensorNode, TensorStage,
     TileLayout, TileStore, WgmmaPlan,
 };
 use satune_ir::term::{Axis, Place, Side, State, Term};
@@ -90,8 +90,8 @@ impl Rule for GroupRing {
                 let room = mma_conditions::shared_fits(plan.shared_bytes(gemm), engine.limits.shared_bytes);
                 let (long, waits) = match team.by_threads {
                     true => {
-                        let waits = copied_conditions::registers_fit(gemm, tile, team, stages);
-                        (copied_conditions::stages(stages), waits)
+                        let waits = by_threads_conditions::registers_fit(gemm, tile, team, stages);
+                        (by_threads_conditions::stages(stages), waits)
                     }
                     false => (wgmma_conditions::stages(stages), Ok(())),
                 };

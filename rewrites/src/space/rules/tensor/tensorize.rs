@@ -3,7 +3,7 @@ use super::offer::{at, decide, Offer};
 use super::swap::is_offered;
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{
-    copied_conditions, mma_conditions, wgmma_conditions, Consumers, TensorInstruction, TensorNode, TensorStage,
+    by_threads_conditions, mma_conditions, wgmma_conditions, Consumers, TensorInstruction, TensorNode, TensorStage,
 };
 use satune_ir::term::{Place, State, Team, Term};
 use std::sync::Arc;
@@ -84,8 +84,8 @@ pub(super) fn teams(
     let rows = wgmma_conditions::rows(gemm).is_ok() && wgmma_conditions::split(gemm, step, 1).is_ok();
     let by_tma = engine.holds(Condition::WgmmaRows, rows)
         && engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm, op).is_ok());
-    let by_threads = copied_conditions::has_use(gemm).is_ok()
-        && engine.holds(Condition::WgmmaOperands, copied_conditions::operands(gemm, op).is_ok());
+    let by_threads = by_threads_conditions::has_use(gemm).is_ok()
+        && engine.holds(Condition::WgmmaOperands, by_threads_conditions::operands(gemm, op).is_ok());
     let tile = [state.tile.m, state.tile.n, step];
     let along = |extent: i64, tile: i64| extent / tile + i64::from(extent % tile > 0);
     let parts = if state.c == Place::Workspace { gemm.k / state.tile.k } else { 1 };
