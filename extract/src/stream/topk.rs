@@ -281,19 +281,16 @@ impl<'s> Search<'s, '_> {
         let mut work = KernelWork::default();
         passing.passes(&mut work);
         // Where all kernels are plain ones, none has less arithmetic than the least of them.
-        let (mut all, mut least) = (true, f64::INFINITY);
-        each_term(self.space, class, &mut Vec::new(), &mut |path, chain| {
-            let kernel = (all && chain.is_none()).then(|| KernelPlan::from_path(path.iter().copied(), stream));
-            match &kernel {
-                Some(Ok(kernel @ KernelPlan::Plain(plan))) => {
-                    let ms = work_ms(&passing.least(plan, stream), kernel.threads(), self.gpu);
-                    least = ms.map_or(least, |ms| least.min(ms));
-                }
-                Some(Err(_)) => {}
-                _ => all = false,
-            }
-        });
-        let plain = if all { least } else { 0.0 };
+        let of = |node: &StreamTerm| {
+            let kernel = KernelPlan::from_path([node], stream).ok()?;
+            let KernelPlan::Plain(plan) = &kernel else { return None };
+            work_ms(&passing.least(plan, stream), kernel.threads(), self.gpu).ok()
+        };
+        let all = self.space.choices(class).all(|node| matches!(node, StreamTerm::Plain { .. }));
+        let plain = match all {
+            true => self.space.choices(class).filter_map(of).fold(f64::INFINITY, f64::min),
+            false => 0.0,
+        };
         Kernels::Open(least_ms(&work, self.gpu).max(plain))
     }
 

@@ -3,8 +3,8 @@ use super::kernel::{tiles, Kernel};
 use crate::work::{computing, Work};
 use satune_ir::machine::{matrix_wavefronts, wavefronts};
 use satune_ir::term::tensor::{
-    by_threads_conditions, mma_conditions, wgmma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan,
-    TileLayout, TileStore, Turn, WgmmaPlan, Wmma,
+    by_threads_conditions, mma_conditions, wgmma_conditions, CopyOrder, Gemm, GroupMma, Mma, OperandPlan, Store,
+    TensorPlan, TileLayout, TileStore, Turn, WgmmaPlan, Wmma,
 };
 use satune_ir::term::{Axis, Places, Side};
 
@@ -206,7 +206,7 @@ pub(super) fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, copied: &[(Operand, Work)]) -
 /// The operands of a plan on `wgmma` whose threads copy them; none have a warp's part.
 pub(super) fn copied_places(plan: &WgmmaPlan, gemm: &Gemm) -> Vec<Operand> {
     let ([m, n, k], threads) = (plan.tile, i64::from(plan.threads()));
-    let Some(op) = by_threads_conditions::copied_as(gemm).filter(|_| plan.by_threads) else { return Vec::new() };
+    let Some(op) = GroupMma::of_warp(gemm.operand).filter(|_| plan.by_threads) else { return Vec::new() };
     [(Side::A, m), (Side::B, n)].map(|(side, extent)| Operand { side, op, extent, own: extent, k, threads }).to_vec()
 }
 

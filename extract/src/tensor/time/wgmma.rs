@@ -77,6 +77,35 @@ fn overhead(plan: &WgmmaPlan, gemm: &Gemm) -> f64 {
     4.0 * (per_loop + if instructions > MOST_KEPT as i64 { DESCRIPTORS * per_tile as f64 } else { 0.0 })
 }
 
+/// What does not depend on who brings a block's tiles; times of a tile are left open.
+fn facts<'a>(
+    plan: &WgmmaPlan,
+    gemm: &Gemm,
+    gpu: &Descriptor,
+    counts: &'a Block,
+    registers: i64,
+) -> Result<Facts<'a>, Infeasible> {
+    if registers > MOST_REGISTERS {
+        return Err(Infeasible::Registers { registers, most: MOST_REGISTERS, threads: plan.threads() });
+    }
+    Ok(Facts {
+        tile: of_product(plan.tile, plan.swapped),
+        split_k: plan.split_k,
+        threads: plan.threads().into(),
+        registers,
+        shared_bytes: plan.shared_bytes(gemm),
+        parts: [0.0; 4],
+        arrives: 0.0,
+        comes: 0.0,
+        end: &counts.end,
+        more_end: 0.0,
+        at_once: with_blocks(plan.grid(gemm), gpu),
+        k_tiles: counts.k_tiles,
+        l2_bytes: counts.total().l2_sectors * 32.0,
+        most_resident: i64::MAX,
+    })
+}
+
 /// A plan's block; `tensor`: clocks of the tensor cores per tile along k.
 pub(super) fn inner(
     plan: &WgmmaPlan,
@@ -95,9 +124,7 @@ pub(super) fn inner(
         1 => (gemm.sum_registers(plan.sums()) + 56 + 7) / 8 * 8,
         _ => 65536 / threads / 8 * 8,
     };
-    if registers > MOST_REGISTERS {
-        return Err(Infeasible::Registers { registers, most: MOST_REGISTERS, threads: threads as u32 });
-    }
+    let same = facts(plan, gemm, gpu, counts, registers)?;
     let consumers = f64::from(plan.consumers);
     // Of those that arrive the first is among what is beyond the count.
     let at_tile = if plan.ping_pong { 1 } else { plan.consumers };
@@ -121,26 +148,11 @@ pub(super) fn inner(
     // is no better where tiles come in time.
     let stages = f64::from(plan.stages);
     let signal = if plan.cluster_size() > 1 { CLUSTER_SIGNAL } else { 0.0 };
-    let at_once = with_blocks(plan.grid(gemm), gpu);
-    let transfer = counts.tile.l2_sectors * 32.0 * at_once / gpu.l2_bytes_per_clock;
+    let transfer = counts.tile.l2_sectors * 32.0 * same.at_once / gpu.l2_bytes_per_clock;
     let way = gpu.latency_dram + signal + transfer;
     let waits = if plan.eager_release || !holds { (way + busy) / stages } else { way / (stages - 1.0).max(1.0) };
-    let facts = Facts {
-        tile: of_product(plan.tile, plan.swapped),
-        split_k: plan.split_k,
-        threads,
-        registers,
-        shared_bytes: plan.shared_bytes(gemm),
-        parts,
-        arrives: busy.max(waits),
-        comes: waits,
-        end: &counts.end,
-        more_end: 0.0,
-        at_once,
-        k_tiles: counts.k_tiles,
-        l2_bytes: counts.total().l2_sectors * 32.0,
-        most_resident: if holds { i64::MAX } else { COLUMNS / columns(plan.tile, plan.team()) },
-    };
+    let most_resident = if holds { i64::MAX } else { COLUMNS / columns(plan.tile, plan.team()) };
+    let facts = Facts { parts, arrives: busy.max(waits), comes: waits, most_resident, ..same };
     let block = Inner::of_block(&facts, gemm, gpu)?;
     let stream = plan.dealt(gemm);
     let walk = match plan.blocks {
@@ -175,11 +187,7 @@ fn by_threads(
     (counts, tensor): (&Block, f64),
     share: &Share,
 ) -> Result<Inner, Infeasible> {
-    let threads = i64::from(plan.threads());
-    let registers = rounded(by_threads_conditions::registers(gemm, plan.tile, plan.team(), plan.stages));
-    if registers > MOST_REGISTERS {
-        return Err(Infeasible::Registers { registers, most: MOST_REGISTERS, threads: threads as u32 });
-    }
+    let same = facts(plan, gemm, gpu, counts, rounded(by_threads_conditions::registers(plan, gemm)))?;
     let issued =
         counts.tile.matrix + counts.tile.barriers + f64::from(plan.consumers) * overhead(plan, gemm) + share.issued;
     let issue = issued / 4.0 / gpu.issue_efficiency;
@@ -191,22 +199,8 @@ fn by_threads(
     let chain = if plan.eager_release { tensor.max(issue) + DRAIN + meets } else { tensor.max(issue + meets) };
     let ahead = f64::from(plan.stages) - if plan.eager_release { 1.0 } else { 2.0 };
     let waits = gpu.latency_dram / ahead.max(1.0);
-    let facts = Facts {
-        tile: of_product(plan.tile, plan.swapped),
-        split_k: plan.split_k,
-        threads,
-        registers,
-        shared_bytes: plan.shared_bytes(gemm),
-        parts,
-        arrives: norm(&[chain.max(step), waits], gpu.overlap_exponent),
-        comes: waits,
-        end: &counts.end,
-        more_end: 0.0,
-        at_once: with_blocks(plan.grid(gemm), gpu),
-        k_tiles: counts.k_tiles,
-        l2_bytes: counts.total().l2_sectors * 32.0,
-        most_resident: i64::MAX,
-    };
+    let arrives = norm(&[chain.max(step), waits], gpu.overlap_exponent);
+    let facts = Facts { parts, arrives, comes: waits, ..same };
     let block = Inner::of_block(&facts, gemm, gpu)?;
     // What the first tiles are made of is waited for before any later tile's is asked for.
     let asked_twice = if share.waiting > 0 { gpu.latency_dram } else { 0.0 };

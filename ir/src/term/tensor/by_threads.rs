@@ -5,7 +5,7 @@
 //! multiplies, so that a copy of a later tile takes issue slots, and no time of the tensor cores. There is no producer, and so nothing that only
 //! it does: fixed grids, clusters, stream-K, turns.
 use super::wgmma::{aligned, rows, stored_across, BESIDE_SUMS};
-use super::{mma, operand, Consumers, Gemm, GroupMma, Mma, OperandPlan, TensorError, TileLayout, WgmmaPlan};
+use super::{mma, operand, Gemm, GroupMma, OperandPlan, TensorError, TileLayout, WgmmaPlan};
 use crate::term::Side;
 
 /// Tiles of a ring at least: one is multiplied, one may still be, and one is copied.
@@ -68,32 +68,22 @@ pub fn stages(stages: u32) -> Result<(), TensorError> {
 const VECTOR: i64 = 8;
 
 /// 32-bit registers of a thread: its sums, addresses, and what copies take. What tiles are computed of waits there for as many as are copied
-/// ahead.
-pub fn registers(gemm: &Gemm, [m, n, k]: [i64; 3], team: Consumers, stages: u32) -> i64 {
-    let threads = i64::from(team.threads());
+/// ahead. Copies to shared memory are those of the warp's instruction whose operands have as many bytes along k.
+pub fn registers(plan: &WgmmaPlan, gemm: &Gemm) -> i64 {
+    let ([m, n, k], threads) = (plan.tile, i64::from(plan.threads()));
     let copies = |side, extent| {
         let Some(op) = GroupMma::of_warp(gemm.operand) else { return 0 };
         let waiting = operand::waiting_registers(gemm, side, [extent, k], threads, WAY.bytes);
-        let more = i64::from(stages.saturating_sub(LEAST_STAGES));
+        let more = i64::from(plan.stages.saturating_sub(LEAST_STAGES));
         let vector = if gemm.computed(side).is_some() { VECTOR } else { 0 };
         operand::copy_registers(gemm, side, op, [extent, k], threads, &WAY) + more * waiting + vector
     };
-    sums(gemm, [m, n], team) + BESIDE_SUMS + copies(Side::A, m) + copies(Side::B, n)
-}
-
-/// Registers of a thread's sums.
-fn sums(gemm: &Gemm, [m, n]: [i64; 2], team: Consumers) -> i64 {
-    team.row_blocks(m) * gemm.sum_registers(n / 2)
+    gemm.sum_registers(plan.sums()) + BESIDE_SUMS + copies(Side::A, m) + copies(Side::B, n)
 }
 
 /// All of that fits what the block leaves to a thread.
-pub fn registers_fit(gemm: &Gemm, tile: [i64; 3], team: Consumers, stages: u32) -> Result<(), TensorError> {
-    mma::registers_fit(registers(gemm, tile, team, stages), team.threads().into(), None, i64::MAX)
-}
-
-/// The instruction of a warp whose operands have as many bytes along k: copies to shared memory are those that it has.
-pub fn copied_as(gemm: &Gemm) -> Option<Mma> {
-    GroupMma::of_warp(gemm.operand)
+pub fn registers_fit(plan: &WgmmaPlan, gemm: &Gemm) -> Result<(), TensorError> {
+    mma::registers_fit(registers(plan, gemm), plan.threads().into(), None, i64::MAX)
 }
 
 /// Whether the plan fits the problem, beside what every plan on `wgmma` has to.
@@ -102,5 +92,5 @@ pub(super) fn check(plan: &WgmmaPlan, gemm: &Gemm) -> Result<(), TensorError> {
     alone(plan)?;
     stages(plan.stages)?;
     mma::split(gemm, plan.tile[2], plan.split_k)?;
-    registers_fit(gemm, plan.tile, plan.team(), plan.stages)
+    registers_fit(plan, gemm)
 }

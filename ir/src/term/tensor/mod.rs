@@ -64,7 +64,7 @@ pub mod wgmma_conditions {
 
 /// The conditions of `wgmma` plans whose tiles are copied by the threads that multiply, one by one.
 pub mod by_threads_conditions {
-    pub use super::by_threads::{alone, copied_as, has_use, operands, registers, registers_fit, stages, WAY};
+    pub use super::by_threads::{alone, has_use, operands, registers, registers_fit, stages, WAY};
 }
 
 /// Shared memory that a block can have on the largest GPUs, bytes.

@@ -10,9 +10,6 @@ use crate::trace::Trace;
 use satune_ir::term::tensor::{by_threads_conditions, wgmma_conditions, GroupMma, TileStore, WgmmaPlan};
 use serde_json::{json, Value};
 
-/// Threads of a consumer.
-const THREADS: i64 = 128;
-
 /// Makes the trace.
 pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], Untraced> {
     let gemm = &product.gemm;
@@ -43,8 +40,9 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
         base.note("c_shared", keys::TMA, if plan.store == TileStore::Boxes { 2 } else { 1 });
     }
     if plan.by_threads {
+        let [consumers, threads] = [plan.consumers, plan.threads()].map(i64::from);
         for side in SIDES {
-            base.fill(side, &by_threads_conditions::WAY, [i64::from(plan.consumers), THREADS]);
+            base.fill(side, &by_threads_conditions::WAY, [consumers, threads / consumers]);
         }
     }
     base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_STAGE), json!([0, 0, i64::from(plan.stages) - 1])]);

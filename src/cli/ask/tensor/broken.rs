@@ -255,7 +255,7 @@ impl Products {
             Box::new(|p| if p.by_threads { by_threads::alone(p) } else { Ok(()) }),
             Box::new(|p| if p.by_threads { by_threads::stages(p.stages) } else { Ok(()) }),
             Box::new(|p| match p.by_threads {
-                true => by_threads::registers_fit(gemm, p.tile, p.team(), p.stages),
+                true => by_threads::registers_fit(p, gemm),
                 false => Ok(()),
             }),
             Box::new(|p| if p.by_threads { by_threads::has_use(gemm) } else { Ok(()) }),

@@ -89,10 +89,7 @@ impl Rule for GroupRing {
                 let plan = WgmmaPlan { store, ..WgmmaPlan::of_team(team, tile, stages) };
                 let room = mma_conditions::shared_fits(plan.shared_bytes(gemm), engine.limits.shared_bytes);
                 let (long, waits) = match team.by_threads {
-                    true => {
-                        let waits = by_threads_conditions::registers_fit(gemm, tile, team, stages);
-                        (by_threads_conditions::stages(stages), waits)
-                    }
+                    true => (by_threads_conditions::stages(stages), by_threads_conditions::registers_fit(&plan, gemm)),
                     false => (wgmma_conditions::stages(stages), Ok(())),
                 };
                 if engine.holds(Condition::RingFits, long.and(room)) && engine.holds(Condition::CopiedFits, waits) {
