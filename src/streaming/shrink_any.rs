@@ -51,7 +51,9 @@ pub(super) fn shrink_any(
         }
         let of = multiples.get(&axis).copied().unwrap_or(1);
         let few = FEW.map(|few| (few + of - 1) / of * of);
-        let wanted = sizes.get(&axis).map_or(few.to_vec(), |size| vec![*size]);
+        // Several digits make one axis of a product: so many of one of them may be no whole clusters.
+        let some = |size: &i64| vec![*size, size + (size + 3) / 4, 2 * size];
+        let wanted = sizes.get(&axis).map_or(few.to_vec(), some);
         for few in wanted.into_iter().filter(|few| *few < extent) {
             let mut trial = extents.clone();
             let iters = source.blocks.iter().zip(&mut trial).flat_map(|(b, nest)| b.iters.iter().zip(nest));

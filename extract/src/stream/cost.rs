@@ -10,9 +10,10 @@ use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved, T
 use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
-use satune_ir::term::Schedule;
+use satune_ir::term::{Contraction, Schedule};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 /// Registers beyond those for what a thread holds (estimate).
 pub const BASE_REGISTERS: i64 = 24;
@@ -124,13 +125,47 @@ fn counted(work: &KernelWork) -> Work {
 /// # Errors
 /// When the GPU cannot run one of its kernels.
 pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Result<StreamCost, Infeasible> {
+    stream_cost_knowing(plan, problem, gpu, &TiledCosts::default())
+}
+
+/// [`stream_cost`] with what is known of contractions.
+pub(super) fn stream_cost_knowing(
+    plan: &StreamPlan,
+    problem: &Streams,
+    gpu: &Descriptor,
+    known: &TiledCosts,
+) -> Result<StreamCost, Infeasible> {
     let mut kernels = Vec::new();
     if let Some(stream) = problem.of_plan(plan) {
         for kernel in &plan.kernels {
-            kernels.push(kernel_cost(kernel, &stream, gpu)?);
+            kernels.push(kernel_cost(kernel, &stream, gpu, known)?);
         }
     }
     Ok(StreamCost::of(kernels))
+}
+
+/// Costs of schedules of contractions on one GPU, each looked at once.
+#[derive(Default)]
+pub(super) struct TiledCosts(Mutex<Vec<(Contraction, Costs)>>);
+
+/// By schedule.
+type Costs = HashMap<Schedule, Result<Cost, Infeasible>>;
+
+impl TiledCosts {
+    fn of(&self, plan: &Schedule, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+        let all = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all().iter().find(|(c, _)| c == contraction).and_then(|(_, costs)| costs.get(plan).cloned());
+        known.unwrap_or_else(|| {
+            let cost = predict(plan, contraction, gpu);
+            let mut all = all();
+            let at = all.iter().position(|(c, _)| c == contraction).unwrap_or_else(|| {
+                all.push((contraction.clone(), HashMap::new()));
+                all.len() - 1
+            });
+            all[at].1.insert(plan.clone(), cost.clone());
+            cost
+        })
+    }
 }
 
 /// The cost of kernels, one after the other, of which nothing is known but what they were counted to do, and the threads of their blocks.
@@ -143,9 +178,14 @@ pub fn counted_cost(kernels: &[(KernelWork, i64)], gpu: &Descriptor) -> Result<C
 }
 
 /// Predicts a kernel's time.
-pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
+fn kernel_cost(
+    kernel: &KernelPlan,
+    stream: &Stream,
+    gpu: &Descriptor,
+    known: &TiledCosts,
+) -> Result<KernelCost, Infeasible> {
     match kernel.contraction(stream) {
-        Some((plan, contraction)) => Ok(of_cost(predict(plan, contraction, gpu)?)),
+        Some((plan, contraction)) => Ok(of_cost(known.of(plan, contraction, gpu)?)),
         None => of_work(&kernel_work(kernel, stream), kernel.threads(), gpu),
     }
 }
@@ -156,9 +196,10 @@ pub(super) fn kernel_ms(
     stream: &Stream,
     passing: &Passing,
     gpu: &Descriptor,
+    known: &TiledCosts,
 ) -> Result<f64, Infeasible> {
     match kernel.contraction(stream) {
-        Some((plan, contraction)) => Ok(predict(plan, contraction, gpu)?.ms),
+        Some((plan, contraction)) => Ok(known.of(plan, contraction, gpu)?.ms),
         None => work_ms(&passing.with(kernel, stream), kernel.threads(), gpu),
     }
 }

@@ -5,7 +5,7 @@
 //! DRAM lets it be. A kernel's time depends on others by what these leave in L2: a part is taken as fast as it can be with
 //! any others, and the wholes are told apart by their own times, of as many as it takes for no other to be faster.
 use super::chain::Sums;
-use super::cost::{kernel_ms, least_ms, stream_cost, work_ms};
+use super::cost::{kernel_ms, least_ms, stream_cost_knowing, work_ms, TiledCosts};
 use super::counts::KernelWork;
 use super::row::Rows;
 use super::work::Passing;
@@ -87,6 +87,7 @@ struct Search<'s, 'a> {
     go_on: &'a (dyn Fn() -> bool + Sync),
     known: HashMap<Id, Arc<Ranked>>,
     kernels: HashMap<Id, Kernels>,
+    tiled: TiledCosts,
     /// Schedules of kernels, of row kernels choices of rows and threads; and those that were looked at.
     looked: [AtomicUsize; 2],
     stopped: AtomicBool,
@@ -109,21 +110,21 @@ pub fn best_stream_knowing<'s>(
     let start = Instant::now();
     let (known, kernels) = (HashMap::new(), HashMap::new());
     let (looked, stopped) = (Default::default(), AtomicBool::new(false));
-    let mut search = Search { space, teams, gpu, query, start, go_on, known, kernels, looked, stopped };
+    let tiled = TiledCosts::default();
+    let mut search = Search { space, teams, gpu, query, start, go_on, known, kernels, tiled, looked, stopped };
     // One more than asked for bounds the others.
     let mut wanted = query.k + 1;
     let (ranked, next, proved) = loop {
         search.query = Query { k: wanted, ..query };
         let parts = search.wholes();
         // Of those that are left out, none is faster than this.
-        let least =
-            if parts.len() < wanted { f64::INFINITY } else { parts.last().map_or(f64::INFINITY, |(ms, _)| *ms) };
+        let least = if parts.len() < wanted { None } else { parts.last() }.map_or(query.below_ms, |(ms, _)| *ms);
         let mut ranked: Vec<Candidate<StreamTerm>> =
             parts.iter().filter_map(|(_, tree)| search.candidate(tree)).collect();
         ranked.sort_by(|a, b| a.cost.ms.total_cmp(&b.cost.ms));
         let last = match query.k {
             0 => 0.0,
-            k => ranked.get(k - 1).map_or(f64::INFINITY, |c| c.cost.ms),
+            k => ranked.get(k - 1).map_or(query.below_ms, |c| c.cost.ms),
         };
         let next = ranked.get(query.k).map_or(f64::INFINITY, |c| c.cost.ms).min(least);
         // Sums of the same times differ in their last digits.
@@ -155,7 +156,7 @@ impl Search<'_, '_> {
     fn candidate(&self, tree: &Tree) -> Option<Candidate<StreamTerm>> {
         let term = tree.term()?;
         let plan = StreamPlan::from_term(&term, self.space.problem()).ok()?;
-        let cost = stream_cost(&plan, self.space.problem(), self.gpu).ok()?.whole();
+        let cost = stream_cost_knowing(&plan, self.space.problem(), self.gpu, &self.tiled).ok()?.whole();
         Some(Candidate { term, plan: Schedule::Stream(plan), cost })
     }
 }
@@ -196,19 +197,24 @@ impl<'s> Search<'s, '_> {
         self.stopped.fetch_or(over, Relaxed) || over
     }
 
+    /// Whether nothing more is looked at: the time is over, and a program was found if any is to be.
+    fn ends(&self, empty: bool) -> bool {
+        self.over() && (!empty || self.query.below_ms.is_finite())
+    }
+
     /// The best of a class of kernels.
     fn kernel(&self, class: Id) -> Ranked {
         let work = self.space.state(class).work;
         let stream = &self.space.problem().works[usize::from(work)];
         let (space, gpu, query) = (self.space, self.gpu, self.query);
         let passing = Passing::of(stream, 0, stream.blocks.len());
-        let mut found = Best { query, all: Vec::new(), shapes: HashMap::new() };
+        let mut found = Best { query, all: Vec::new(), shapes: HashMap::new(), last_shape: None };
         let held = [stream.rows_held(false), stream.rows_held(true)];
         let (known, mut made, mut plain) = (self.teams.of(class), Vec::new(), Vec::new());
         let [all, looked] = &self.looked;
         each_term(space, class, &mut Vec::new(), &mut |path, chain| {
             all.fetch_add(1, Relaxed);
-            if self.over() && !(found.is_empty() && made.is_empty() && plain.is_empty()) {
+            if self.ends(found.is_empty() && made.is_empty() && plain.is_empty()) {
                 return;
             }
             let Some(chain) = chain else {
@@ -221,7 +227,7 @@ impl<'s> Search<'s, '_> {
                     return;
                 }
                 looked.fetch_add(1, Relaxed);
-                let Ok(ms) = kernel_ms(&plan, stream, &passing, gpu) else { return };
+                let Ok(ms) = kernel_ms(&plan, stream, &passing, gpu, &self.tiled) else { return };
                 let shape = || (plan.tile_text(), plan.threads());
                 return found.take(ms, &shape, || Tree::of(path.iter().copied()));
             };
@@ -234,11 +240,11 @@ impl<'s> Search<'s, '_> {
         plain.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (least, path, plan) in plain {
             let shape = || (plan.tile_text(), plan.threads());
-            if found.beyond(least, &shape) || (self.over() && !found.is_empty()) {
+            if found.beyond(least, &shape) || self.ends(found.is_empty()) {
                 continue;
             }
             looked.fetch_add(1, Relaxed);
-            if let Ok(ms) = kernel_ms(&plan, stream, &passing, gpu) {
+            if let Ok(ms) = kernel_ms(&plan, stream, &passing, gpu, &self.tiled) {
                 found.take(ms, &shape, || Tree::of(path.iter().copied()));
             }
         }
@@ -252,7 +258,7 @@ impl<'s> Search<'s, '_> {
             let Some(rows) = Rows::on(path, stream) else { continue };
             let (per_block, threads) = (rows.rows_per_block(), rows.threads());
             let shape = || (per_block.to_string(), threads);
-            if found.beyond(least, &shape) || (self.over() && !found.is_empty()) {
+            if found.beyond(least, &shape) || self.ends(found.is_empty()) {
                 continue;
             }
             looked.fetch_add(1, Relaxed);
@@ -322,14 +328,14 @@ impl<'s> Search<'s, '_> {
             match parts.as_slice() {
                 [one] => {
                     for (ms, tree) in one.iter() {
-                        keep(&mut out, *ms, self.query.k, || Tree::over(&node, vec![tree.clone()]));
+                        keep(&mut out, *ms, self.query, || Tree::over(&node, vec![tree.clone()]));
                     }
                 }
                 [first, second] => {
                     for (a, x) in first.iter() {
                         for (b, y) in second.iter() {
                             let tree = || Tree::over(&node, vec![x.clone(), y.clone()]);
-                            if !keep(&mut out, a + b, self.query.k, tree) {
+                            if !keep(&mut out, a + b, self.query, tree) {
                                 break;
                             }
                         }
@@ -372,8 +378,9 @@ type Shape = (String, i64);
 struct Best {
     query: Query,
     all: Ranked,
-    /// Where shapes are to differ, the best of each.
+    /// Where shapes are to differ, the best of each, and the time of the last of as many as are asked for.
     shapes: HashMap<Shape, (f64, Arc<Tree>)>,
+    last_shape: Option<f64>,
 }
 
 impl Best {
@@ -383,17 +390,27 @@ impl Best {
 
     /// Whether nothing that takes so long, or longer, is among them.
     fn beyond(&self, ms: f64, shape: &dyn Fn() -> Shape) -> bool {
-        match self.query.diverse {
-            true => self.shapes.get(&shape()).is_some_and(|(known, _)| *known <= ms),
-            false => self.all.len() >= self.query.k && self.all.last().is_none_or(|(known, _)| *known <= ms),
-        }
+        let Query { k, diverse, below_ms, .. } = self.query;
+        let last = match diverse {
+            true => {
+                self.shapes.get(&shape()).map(|(known, _)| *known).into_iter().chain(self.last_shape).reduce(f64::min)
+            }
+            false if self.all.len() >= k => self.all.last().map_or(Some(0.0), |(known, _)| Some(*known)),
+            false => None,
+        };
+        last.unwrap_or(below_ms).min(below_ms) <= ms
     }
 
     fn take(&mut self, ms: f64, shape: &dyn Fn() -> Shape, tree: impl FnOnce() -> Arc<Tree>) {
         if !self.query.diverse {
-            keep(&mut self.all, ms, self.query.k, tree);
+            keep(&mut self.all, ms, self.query, tree);
         } else if !self.beyond(ms, shape) {
             self.shapes.insert(shape(), (ms, tree()));
+            if self.shapes.len() >= self.query.k {
+                let mut times: Vec<f64> = self.shapes.values().map(|(known, _)| *known).collect();
+                times.sort_by(f64::total_cmp);
+                self.last_shape = times.get(self.query.k - 1).copied();
+            }
         }
     }
 
@@ -401,20 +418,20 @@ impl Best {
         let mut shapes: Vec<_> = self.shapes.into_iter().collect();
         shapes.sort_by(|a, b| a.1 .0.total_cmp(&b.1 .0).then_with(|| a.0.cmp(&b.0)));
         for (_, (ms, tree)) in shapes {
-            keep(&mut self.all, ms, self.query.k, || tree);
+            keep(&mut self.all, ms, self.query, || tree);
         }
         self.all
     }
 }
 
-/// Takes up a term if it is among the k best so far; the first of equals stays.
-fn keep(out: &mut Ranked, ms: f64, k: usize, tree: impl FnOnce() -> Arc<Tree>) -> bool {
+/// Takes up a term if it is among the best so far that are asked for; the first of equals stays.
+fn keep(out: &mut Ranked, ms: f64, query: Query, tree: impl FnOnce() -> Arc<Tree>) -> bool {
     let at = out.partition_point(|(known, _)| *known <= ms);
-    if at >= k {
+    if at >= query.k || ms >= query.below_ms {
         return false;
     }
     out.insert(at, (ms, tree()));
-    out.truncate(k);
+    out.truncate(query.k);
     true
 }
 

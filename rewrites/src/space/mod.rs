@@ -1,5 +1,6 @@
 //! The space of a contraction's schedules: encoding, rules, saturation.
 mod bare;
+mod channels;
 mod condition;
 pub mod conditions;
 mod contraction;
@@ -56,7 +57,7 @@ pub use unread::ReadError;
 /// The program that is explored for a source: one whose scans are sums, whose loops and stores are those of blocks, without the schedule
 /// that it has already, buffers row by row, a reduction for each result, reductions in the form of reducers, indices in their shortest
 /// form, what is updated in place copied before, channels by their groups, a sum for each of several products, factors that are computed
-/// or looked up as buffers of their own, neighbouring axes of products as one, maps in the order of what they write, iterators by the
+/// or looked up as buffers of their own, channels side by side, neighbouring axes of products as one, maps in the order of what they write, iterators by the
 /// digits that indices take of them, products by their groups, a few long sums in parts, and bound to threads what no primitive
 /// schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
@@ -65,7 +66,8 @@ pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = tuples::taken_apart(&source, stream::sums_rows);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
     let program = summed::one_by_one(&grouped::grouped(&program), summed::MANY);
-    let program = flattened::flattened(&factored::factored(&grouped::by_tables(&program)));
+    let program = factored::factored(&grouped::by_tables(&program));
+    let program = flattened::flattened(&channels::side_by_side(&program));
     let program = grouped::products(&digits::by_digits(&ordered::ordered(&program)));
     let program = parted::in_parts(&program, |program, part| {
         !stream::knows(program, part) && stream::takes(program, part).is_ok()

@@ -649,7 +649,7 @@ fn maps(count: usize, m: i64, n: i64) -> Program {
 /// How many ways there are from a point to the end.
 fn ways(problem: &Streams, at: Point) -> u64 {
     let Some(choices) = problem.choices.get(&at) else { return 0 };
-    let keep = Point { kept: at.kept + 1, open: false, ..at };
+    let keep = at.with_next();
     let onward = choices.becomes.iter().map(|b| b.to).chain(choices.keep.then_some(keep));
     let ended = choices.then.map_or(0, |(_, rest)| rest.map_or(1, |rest| ways(problem, Point::of(rest))));
     onward.map(|next| ways(problem, next)).sum::<u64>() + ended

@@ -148,6 +148,11 @@ impl Point {
     pub fn of(work: usize) -> Point {
         Point { work: work as u16, kept: 0, open: false }
     }
+
+    /// The same, with the next block kept, too.
+    pub fn with_next(self) -> Point {
+        Point { kept: self.kept + 1, open: false, ..self }
+    }
 }
 
 /// What is to be decided next of a work.

@@ -2,7 +2,7 @@
 //! a block is inlined, or kept; the blocks that were kept share a kernel, which is a work by itself, and what is left is another.
 //! Equal works are one, however they came about.
 use super::{BlockKind, Point, Stream, StreamBlock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A step of inlining.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -132,6 +132,34 @@ impl Streams {
         all.into_iter()
     }
 
+    /// Numbers of the works that are kernels, and the least number of blocks that are inlined where they are read on a way there.
+    pub fn inlined(&self) -> BTreeMap<usize, usize> {
+        let (mut known, mut kernels) = (BTreeMap::new(), BTreeMap::new());
+        let mut next: VecDeque<(usize, Point)> = self.roots.iter().map(|(_, root)| (0, Point::of(*root))).collect();
+        while let Some((times, at)) = next.pop_front() {
+            if known.get(&at).is_some_and(|before| *before <= times) {
+                continue;
+            }
+            known.insert(at, times);
+            let Some(choices) = self.choices.get(&at) else { continue };
+            for Become { how, to } in &choices.becomes {
+                match how {
+                    How::Inline(inlining) if !inlining.reverse => next.push_back((times + 1, *to)),
+                    _ => next.push_front((times, *to)),
+                }
+            }
+            if choices.keep {
+                next.push_front((times, at.with_next()));
+            }
+            if let Some((kernel, rest)) = choices.then {
+                let least = kernels.entry(kernel).or_insert(times);
+                *least = times.min(*least);
+                rest.into_iter().for_each(|rest| next.push_front((times, Point::of(rest))));
+            }
+        }
+        kernels
+    }
+
     /// All that blocks become.
     pub fn becomes(&self) -> impl Iterator<Item = &How> {
         self.choices.values().flat_map(|c| &c.becomes).map(|b| &b.how)
@@ -166,7 +194,7 @@ impl Streams {
                 way.becomes.push(how);
                 at = *to;
             } else if choices.keep {
-                at = Point { kept: at.kept + 1, open: false, ..at };
+                at = at.with_next();
             } else if let [Become { how, to }] = &choices.becomes[..] {
                 // It is no choice.
                 way.becomes.push(how);

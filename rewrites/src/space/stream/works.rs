@@ -325,7 +325,7 @@ impl<'a> Explorer<'a> {
             let shares = begins || (kept < self.bounds.kernel && self.may_share(work, kept, true));
             if shares && !gone && self.planned(work, kept, false) {
                 choices.keep = true;
-                self.queue.push_back(Point { kept: at.kept + 1, open: false, ..at });
+                self.queue.push_back(at.with_next());
             }
         }
         if kept > 0 && !at.open && self.planned(work, kept, true) {
@@ -590,7 +590,7 @@ impl<'a> Explorer<'a> {
         self.choices.retain(|at, _| lives(*at));
         for (at, choices) in &mut self.choices {
             choices.becomes.retain(|b| lives(b.to));
-            choices.keep &= lives(Point { kept: at.kept + 1, open: false, ..*at });
+            choices.keep &= lives(at.with_next());
             choices.then = choices.then.filter(|(_, rest)| rest.is_none_or(|rest| lives(Point::of(rest))));
         }
         self.roots.retain(|(parts, root)| *parts == RowParts::WHOLE || lives(Point::of(*root)));
@@ -611,7 +611,7 @@ impl<'a> Explorer<'a> {
             found |= self.lives(next.to, tiled, known);
         }
         if choices.keep {
-            found |= self.lives(Point { kept: at.kept + 1, open: false, ..at }, tiled, known);
+            found |= self.lives(at.with_next(), tiled, known);
         }
         if let Some((kernel, rest)) = choices.then {
             let after = rest.is_none_or(|rest| self.lives(Point::of(rest), tiled, known));

@@ -20,7 +20,7 @@ impl Rule<StreamTerm> for Kernels {
         let problem = engine.problem();
         let Some(choices) = problem.choices.get(&at) else { return };
         if choices.keep {
-            let body = engine.nest(StreamState::at(Point { kept: at.kept + 1, open: false, ..at }));
+            let body = engine.nest(StreamState::at(at.with_next()));
             engine.equals(StreamTerm::Keep { at, body: [body] });
         }
         let Some((number, rest)) = choices.then else { return };
