@@ -117,8 +117,10 @@ impl Tiling<'_> {
             };
             let pads_its_own = |plan: &Schedule| !space::padded(plan, contraction).iter().any(shared);
             let plans: Vec<Schedule> = plans.into_iter().filter(pads_its_own).collect();
-            let cores = TensorMenu::of(contraction, &tensor_cores(self.gpu));
-            if whole && plans.iter().all(|p| p.cores().is_some()) && !tensor::all(contraction, cores).is_empty() {
+            // Where less is inlined the product has the same sizes, and is asked about first.
+            let without = || below_ms.is_infinite() && plans.iter().all(|plan| plan.cores().is_some());
+            let cores = || TensorMenu::of(contraction, &tensor_cores(self.gpu));
+            if whole && without() && !tensor::all(contraction, cores()).is_empty() {
                 let why = "tensor cores for a product whose operand another one reads, and whose sizes no tile divides";
                 self.limit = self.limit.take().or_else(|| Some(format!("{why}: {}", contraction.block_name)));
             }
