@@ -9,7 +9,7 @@
 //! neighbouring channels are the sum's alone. It is `transform_layout` of what is read, and `reorder`: the channels are summed up
 //! innermost. Each copy is a block of its own, which can be inlined: then elements are gathered as they were.
 use super::encode::sum_of_products;
-use super::nests::{allocated, block_of, nest_over, remade};
+use super::nests::{allocated, block_of, nest_over, remade, replaced, uses};
 use satune_ir::affine::constant;
 use satune_ir::{visit, Block, BufferId, Expr, IterKind, IterVar, Program, Stmt, Var, VarId};
 
@@ -31,7 +31,10 @@ fn of_so_many(program: &Program, least: i64) -> Program {
         if !block.iter_vars.iter().all(|iv| whole(iv) && iv.kind.any_order()) || products(&block) < least {
             return None;
         }
-        let [_, a, b] = sum_of_products(&block).ok()?;
+        let [sums, a, b] = sum_of_products(&block).ok()?;
+        if a.0 == b.0 || [a, b].iter().any(|factor| factor.0 == sums.0) {
+            return None;
+        }
         let channel = channel(out, &block, [a, b])?;
         let (mut nests, mut body) = (Vec::new(), (*block.body).clone());
         for (buffer, at) in [a, b].into_iter().filter(|(_, at)| !beside(&block, at, channel.id)) {
@@ -56,8 +59,11 @@ fn channel<'b>(program: &Program, block: &'b Block, factors: [(BufferId, &[Expr]
         let of = |reduce| block.iter_vars.iter().any(|iv| is(iv, reduce) && uses(e, iv.var.id));
         of(true) && of(false)
     };
-    let plain = |id: BufferId| program.buffer(id).extents().is_some() && program.buffer(id).strides.is_empty();
-    if a == b || !plain(a) || !plain(b) || !at_a.iter().chain(at_b).any(window) {
+    let plain = |id: BufferId| {
+        let of = program.buffer(id);
+        of.extents().is_some() && of.strides.is_empty() && of.elem_offset.is_none()
+    };
+    if !plain(a) || !plain(b) || !at_a.iter().chain(at_b).any(window) {
         return None;
     }
     let bytes = [a, b].map(|buffer| i64::from(program.buffer(buffer).dtype.bytes()));
@@ -73,11 +79,13 @@ fn channel<'b>(program: &Program, block: &'b Block, factors: [(BufferId, &[Expr]
     (narrow && left).then_some(&channels.var)
 }
 
+/// How many products a block adds up.
 fn products(block: &Block) -> i64 {
     let extents = block.iter_vars.iter().filter_map(|iv| constant(&iv.extent));
     extents.fold(1, i64::saturating_mul)
 }
 
+/// Whether an iterator of several values is reduced over, or spatial.
 fn is(iv: &IterVar, reduce: bool) -> bool {
     (iv.kind == IterKind::Reduce) == reduce && constant(&iv.extent) > Some(1)
 }
@@ -111,17 +119,6 @@ fn copied(out: &mut Program, buffer: BufferId, at: &[Expr], channel: &Var) -> Op
     let store = Stmt::Store { buffer: copy, indices: of(&order), value };
     let nest = nest_over(out, out.buffer(copy).name.clone(), &iters, None, store);
     Some((nest, Expr::Load(copy, order.iter().map(|d| at[*d].clone()).collect())))
-}
-
-fn uses(e: &Expr, var: VarId) -> bool {
-    visit::uses_var(e, &|v| v == var)
-}
-
-fn replaced(e: &Expr, what: &Expr, with: &Expr) -> Expr {
-    if e == what {
-        return with.clone();
-    }
-    visit::map_children(e, &mut |child| replaced(child, what, with))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! computes is computed once, and not for each iterator of the other. The sum is then one of two buffers, which has tiles; and since
 //! the new block can be inlined, the program's space has the schedules of what it was, too. Values are the same, bit for bit.
 use super::encode::Update;
-use super::nests::{allocated, block_of, by_data, nest_over, remade};
+use super::nests::{allocated, block_of, by_data, nest_over, remade, replaced, uses};
 use satune_ir::affine::constant;
 use satune_ir::{fold, visit, BinOp, Block, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt, VarId};
 
@@ -176,10 +176,6 @@ fn by_itself(e: &Expr, var: VarId) -> bool {
     }
 }
 
-fn uses(e: &Expr, var: VarId) -> bool {
-    visit::uses_var(e, &|v| v == var)
-}
-
 /// Different elements that an expression reads.
 fn places(e: &Expr) -> Vec<(BufferId, Vec<Expr>)> {
     let mut out = Vec::new();
@@ -193,13 +189,6 @@ fn places(e: &Expr) -> Vec<(BufferId, Vec<Expr>)> {
 
 fn buffers(e: &Expr) -> Vec<BufferId> {
     places(e).into_iter().map(|place| place.0).collect()
-}
-
-fn replaced(e: &Expr, what: &Expr, with: &Expr) -> Expr {
-    if e == what {
-        return with.clone();
-    }
-    visit::map_children(e, &mut |child| replaced(child, what, with))
 }
 
 #[cfg(test)]

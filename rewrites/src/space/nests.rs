@@ -85,6 +85,19 @@ pub(crate) fn nest_over(out: &mut Program, name: String, iters: &[IterVar], init
     serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize)))
 }
 
+/// Whether an iterator is in an expression.
+pub(super) fn uses(e: &Expr, var: VarId) -> bool {
+    visit::uses_var(e, &|v| v == var)
+}
+
+/// An expression with another one in the place of each that is this.
+pub(super) fn replaced(e: &Expr, what: &Expr, with: &Expr) -> Expr {
+    if e == what {
+        return with.clone();
+    }
+    visit::map_children(e, &mut |child| replaced(child, what, with))
+}
+
 /// Whether elements say where an access is.
 pub(super) fn by_data(at: &[Expr]) -> bool {
     at.iter().any(|index| !visit::loads(index).is_empty())
